@@ -15,6 +15,7 @@ Needs h5py, numpy, xxhash; jinja2 for chats; tokenizers or transformers for toke
 
 import argparse
 import os
+import signal
 import sys
 
 
@@ -73,6 +74,7 @@ def main():
         from prepare.writer import WriteError
     except ModuleNotFoundError as missing:
         refuse(lacks(missing.name))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as at the end of a job: what was begun is removed
     try:
         run(args)
     except (InputError, TokenizerError, TemplateError, OSError) as error:

@@ -113,14 +113,21 @@ std::vector<std::string> strangers_in(const fs::path& folder, const Index& index
 
 }  // namespace
 
+void tell_once(std::vector<std::string>& texts) {
+  std::ranges::sort(texts);
+  texts.erase(std::ranges::unique(texts).begin(), texts.end());
+}
+
 Verified verify(const fs::path& folder, const VerifyOptions& options) {
   Verified verified;
   const auto wanted = [&](const std::string& name) { return options.only.empty() || options.only == name; };
   const auto look = [&](const std::function<void()>& work) {
     try {
       work();
-    } catch (const Error& e) {
+    } catch (const Damaged& e) {
       verified.faults.push_back(without_advice(e.what()));
+    } catch (const Error& e) {
+      verified.unread.push_back(without_advice(e.what()));
     }
   };
   std::optional<Index> index;
@@ -143,8 +150,8 @@ Verified verify(const fs::path& folder, const VerifyOptions& options) {
     });
     look([&] { blocks.look(f); });
   }
-  std::ranges::sort(verified.faults);  // where a file is missing, twice
-  verified.faults.erase(std::ranges::unique(verified.faults).begin(), verified.faults.end());
+  tell_once(verified.faults);  // where a file is missing, twice
+  tell_once(verified.unread);
   if (first) verified.others = strangers_in(folder, *index);
   return verified;
 }

@@ -19,7 +19,8 @@ struct VerifyOptions {
 };
 
 struct Verified {
-  std::vector<std::string> faults;                 ///< each names its file
+  std::vector<std::string> faults;                 ///< of what is damaged; each names its file
+  std::vector<std::string> unread;                 ///< of what this process could not read, and may be whole
   std::vector<std::string> others;                 ///< names in the folder that are not the checkpoint's
   std::int64_t files = 0, tensors = 0, bytes = 0;  ///< that were looked at; tensors: of all states
   /// False of an older version's, which has no checksums of what lies around tensors, and of metadata.json.
@@ -29,6 +30,9 @@ struct Verified {
 /// Looks at everything, and goes on behind what is wrong. Where index.h5 is damaged nothing is known of the
 /// shard files. Not collective.
 Verified verify(const std::filesystem::path& folder, const VerifyOptions& options = {});
+
+/// Sorts them, and leaves each once.
+void tell_once(std::vector<std::string>& texts);
 
 /// Throws Damaged for what verify() finds without reading tensors: these have their checksums looked at when
 /// they are loaded. Throws Error where that cannot be known.

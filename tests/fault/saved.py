@@ -171,6 +171,21 @@ class Damage(zt.Case):
         self.assertEqual((told["sound"], len(told["faults"]), told["covers_all"]), (False, 3, True))
         self.assert_refused(self.verify(self.folder / "nowhere"), r"is no checkpoint of ztrain")
 
+    def test_what_this_process_cannot_read_is_not_called_damaged(self):
+        """It may write no file as large as the copy of index.h5 that it would have in memory."""
+        _, checkpoint = self.copy("unread")
+        limited = lambda *words: subprocess.run(
+            ["bash", "-c", 'ulimit -f 8; exec "$0" verify "$@"', zt.EXECUTABLE, checkpoint, *words],
+            capture_output=True, text=True, check=False, timeout=20)  # fmt: skip
+        done = limited()
+        self.assertEqual(done.returncode, 1, str(done))
+        self.assertRegex(done.stdout, r"index\.h5: cannot .* this process may write files of at most")
+        self.assertRegex(done.stdout, r"\S+/step_6: not verified: what could not be read may be whole\n$")
+        self.assertNotIn("damaged", done.stdout)
+        self.assertNotIn("take another checkpoint", done.stdout)
+        told = json.loads(limited("--json").stdout)
+        self.assertEqual((told["sound"], told["faults"], len(told["unread"])), (None, [], 1))
+
     def test_unfinished_checkpoint_is_passed_over(self):
         output, checkpoint = self.copy("unfinished")
         (checkpoint.parent / "step_8.tmp").mkdir()

@@ -37,6 +37,38 @@ class Planning(zt.Case):
         hours, minutes = map(int, re.search(r" run (\d+)h (\d+)m for a billion", said).groups())
         self.assertAlmostEqual(60 * hours + minutes, 1e9 / plan["time"]["tokens_per_second"] / 60, delta=1)
 
+    def planned(self, deck, *words):
+        return json.loads(self.run_alone("plan", DECKS / deck, *words, "--json")[0])
+
+    def test_what_nearly_fits_is_compiled_before_it_is_said_to(self):
+        """The bytes that are alive at once would fit, and their places do not."""
+        smoke = ["smoke.toml", "--ranks", 4, "--beside", 0]
+        needed = self.planned(*smoke, "--device-memory", 1)["verdict"]["device_needed"]
+        plan = self.planned(*smoke, "--device-memory", 0.9999 * needed / 1e9)
+        self.assertFalse(plan["verdict"]["fits"])
+        self.assertGreater(plan["fixes"]["least_ranks"], 4)
+        self.assertTrue(self.planned(*smoke, "--device-memory", 1.0001 * needed / 1e9)["verdict"]["fits"])
+
+    def test_offload_is_tried_beside_what_leaves_no_room_alone(self):
+        fixes = self.planned("finetune_llama3_70b.toml", "--ranks", 8)["fixes"]
+        sets = [set(fix["overrides"]) for fix in fixes["best"]]
+        both = {"sharding.overlap_reduce=false", "offload.optimizer=cpu", "offload.master=cpu"}
+        self.assertTrue(any(both <= keys for keys in sets), sets)
+
+    def test_a_run_of_epochs_gets_a_script(self):
+        """How many steps its warm-up is of is for the data to say."""
+        words = ["--ranks", 2, "--sbatch", "--run.steps=0", "--run.epochs=2", "--schedule.warmup=100"]
+        text, _ = self.run_alone("plan", DECKS / "smoke.toml", *words, "--cluster.preset=h100-80gb")
+        self.assertIn("#SBATCH ", text)
+
+    def test_a_processor_of_unknown_speed_promises_no_time(self):
+        text, _ = self.run_alone("plan", DECKS / "smoke.toml", "--ranks", 2, "--device-memory", 0)
+        self.assertNotRegex(text, r"\n  run  ")
+
+    def test_without_ranks_the_mesh_says_how_many(self):
+        text, _ = self.run_alone("plan", DECKS / "smoke.toml", "--mesh.tensor=2")
+        self.assertRegex(text, r"on 2 ranks")
+
     def test_check_of_many_micro_batches(self):
         """512 of them: a million ops and more, of which a few thousand are compiled."""
         text = self.checked("llama3_70b.toml", 1)

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 
@@ -10,6 +12,10 @@ import h5py
 import numpy as np
 import ztrain_run as zt
 
+sys.path.insert(0, str(zt.SOURCE / "tools"))
+from prepare import writer  # noqa: E402
+
+TOOL = zt.SOURCE / "tools" / "prepare_data.py"
 CHAT = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Hé?"},
@@ -49,8 +55,7 @@ class Prepare(zt.Case):
 
     def prepare(self, *words, output="out.h5", tokenizer="bytes", fails=False, largest=None):
         """The finished process; fails unless its exit status says what is expected. largest: bytes a file may have."""
-        tool = zt.SOURCE / "tools" / "prepare_data.py"
-        command = [sys.executable, "-B", tool, *words, "--tokenizer", tokenizer, "--output", self.folder / output]
+        command = [sys.executable, "-B", TOOL, *words, "--tokenizer", tokenizer, "--output", self.folder / output]
 
         def limit():
             if largest is not None:
@@ -219,6 +224,56 @@ class Prepare(zt.Case):
             done = self.prepare(path, fails=True, largest=largest)
             self.assertRegex(done.stderr, r"^prepare_data\.py: \S+out\.h5: cannot be written: file too large\n$")
             self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("out.h5")], [])
+
+    def test_two_that_write_the_same_file(self):
+        """The second is refused, whether HDF5 locks files or not, and takes nothing from the first."""
+        text = self.folder / "slow.jsonl"
+        os.mkfifo(text)
+        for locks in ("TRUE", "FALSE"):
+            env = {**os.environ, "HDF5_USE_FILE_LOCKING": locks}
+            command = [sys.executable, "-B", TOOL, text, "--tokenizer", "bytes", "--output", self.folder / "out.h5", "--force"]
+            with subprocess.Popen([*map(str, command)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
+                with open(text, "w", encoding="utf-8") as input_:
+                    zt.wait_for("its file", lambda: (self.folder / "out.h5.partial").exists())
+                    other = self.lines("other.jsonl", {"text": "other"})
+                    refused = self.prepare(other, fails=True)
+                    self.assertIn("out.h5.partial: another prepare_data.py is writing it", refused.stderr)
+                    input_.write('{"text": "one"}\n')
+                self.assertEqual(first.wait(30), 0)
+            self.assertEqual([text_of(ids) for ids, _ in self.documents()], ["one|"])
+
+    def test_a_run_that_is_told_to_end_leaves_nothing(self):
+        text = self.folder / "endless.jsonl"
+        os.mkfifo(text)
+        command = [sys.executable, "-B", TOOL, text, "--tokenizer", "bytes", "--output", self.folder / "ended.h5"]
+        with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
+            with open(text, "w", encoding="utf-8") as input_:
+                input_.write('{"text": "one"}\n')
+                input_.flush()
+                zt.wait_for("its file", lambda: (self.folder / "ended.h5.partial").exists())
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(30), 1)
+            self.assertEqual(process.stderr.read(), "prepare_data.py: interrupted; nothing was written\n")
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("ended")], [])
+
+    def test_what_is_in_the_way_is_named(self):
+        text = self.lines("way.jsonl", {"text": "way"})
+        self.prepare(text, output="way.hdf5")
+        (self.folder / "way.h5.partial").mkdir()
+        self.assertRegex(self.prepare(text, output="way.h5", fails=True).stderr, r"way\.h5\.partial: is no file; remove it")
+        (self.folder / "way.h5.partial").rmdir()
+        for words in (("--max-length", "-5"), ("--show", "-1"), ("--workers", "0")):
+            self.refused(text, *words, pattern=rf"{words[0]}: must be \d or more")
+
+    def test_tokens_gather_on_disk(self):
+        """Of documents of more than BUFFER tokens together."""
+        self.assertLess(writer.BUFFER, 1 << 22, "what a process has in memory")
+        column = writer.Column(self.folder, np.uint16)
+        self.addCleanup(column.file.close)
+        for _ in range(3):
+            column.add(np.arange(8))
+            column.flush()
+        self.assertEqual((column.items, column.parts, os.fstat(column.file.fileno()).st_size), (24, [], 48))
 
     def test_help_needs_no_packages(self):
         command = [sys.executable, "-I", "-S", "-B", zt.SOURCE / "tools" / "prepare_data.py", "--help"]

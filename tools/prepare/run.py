@@ -100,6 +100,9 @@ def report(args, files, dropped, too_long):
 def run(args):
     if not 0 <= args.validation < 1:
         raise InputError("--validation", "must be 0 or more, and below 1")
+    for name, least in (("max-length", 0), ("show", 0), ("workers", 1)):
+        if getattr(args, name.replace("-", "_")) < least:
+            raise InputError(f"--{name}", f"must be {least} or more")
     tokenizer = load_tokenizer(args.tokenizer, args.chat_template)
     files = Files(args, tokenizer)
     try:

@@ -1,9 +1,11 @@
 """HDF5 files of documents, written as they come (docs/data.md describes the format)."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
+import tempfile
 
 import h5py
 import numpy as np
@@ -39,12 +41,12 @@ def writing(path):
 
 
 class Column:
-    """The items of one dataset, which gather in a file of their own: only when their number is known can they lie in one
+    """The items of one dataset, which gather in a file without a name: only when their number is known can they lie in one
     piece, of which a run asks the file system for the next samples ahead of time."""
 
-    def __init__(self, path, dtype):
-        self.path, self.dtype, self.parts, self.items = path, dtype, [], 0
-        self.file = open(path, "wb")
+    def __init__(self, folder, dtype):
+        self.dtype, self.parts, self.items = dtype, [], 0
+        self.file = tempfile.TemporaryFile(dir=folder)
 
     def add(self, items):
         self.parts.append(items)
@@ -59,15 +61,31 @@ class Column:
 
     def move_to(self, file, name):
         self.flush()
-        self.file.close()
+        self.file.seek(0)
         dataset = file.create_dataset(name, (self.items,), self.dtype)
-        with open(self.path, "rb") as gathered:
-            for at in range(0, self.items, BUFFER):
-                dataset[at : at + BUFFER] = np.fromfile(gathered, self.dtype, BUFFER)
-        self.remove()
+        for at in range(0, self.items, BUFFER):
+            dataset[at : at + BUFFER] = np.fromfile(self.file, self.dtype, BUFFER)
+        self.file.close()
 
-    def remove(self):
-        self.path.unlink(missing_ok=True)
+
+def lock(file):
+    """For this process, until it closes the file. False: another one has it. Not every file system has locks."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def claim(path):
+    """That no other process is writing the file: asked also where HDF5's own locks are switched off."""
+    if path.exists() and not path.is_file():
+        raise WriteError(f"{path}: is no file; remove it, or choose another --output")
+    with writing(path), open(path, "ab") as file:
+        if not lock(file):
+            raise WriteError(f"{path}: another prepare_data.py is writing it; wait for its end, or choose another --output")
 
 
 class Writer:
@@ -77,9 +95,11 @@ class Writer:
         self.path = pathlib.Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
         self.columns = {}
+        claim(self.partial)
         try:
             with writing(self.path):
                 self.file = h5py.File(self.partial, "w")
+                lock(self.file.id.get_vfd_handle())
                 self.begin(tokenizer)
         except WriteError:
             self.remove()
@@ -94,7 +114,7 @@ class Writer:
         self.attributes(tokenizer)
 
     def column(self, name, dtype):
-        self.columns[name] = Column(self.partial.with_name(f"{self.partial.name}.{name}"), dtype)
+        self.columns[name] = Column(self.path.parent, dtype)
 
     def attributes(self, tokenizer):
         self.file.attrs["ztrain_format"] = FORMAT
@@ -136,5 +156,3 @@ class Writer:
     def remove(self):
         """Leaves nothing behind, and the file open."""
         self.partial.unlink(missing_ok=True)
-        for column in self.columns.values():
-            column.remove()

@@ -113,8 +113,9 @@ class Publisher {
     const auto& ranks = ring_.ranks_of(node());
     const auto part = static_cast<int>(std::ranges::find(ranks, world_.rank()) - ranks.begin());
     const auto tell = [&](const std::string& name) {
-      const auto wrong =
-          verify(source_, {.only = name, .part = part, .parts = static_cast<int>(ranks.size())}).faults;
+      const Verified looked =
+          verify(source_, {.only = name, .part = part, .parts = static_cast<int>(ranks.size())});
+      const auto& wrong = looked.faults.empty() ? looked.unread : looked.faults;
       if (!wrong.empty()) found["faults"][name] = of_host(wrong.front());
       return wrong.empty();
     };

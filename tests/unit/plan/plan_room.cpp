@@ -1,0 +1,90 @@
+// What is known of a deck before it is compiled: the room that it leaves, and the changes that it is offered.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/fit.hpp"
+#include "tests/support/plan_decks.hpp"
+
+namespace ztrain::plan::plan_room_test {
+namespace {
+
+using test::Decks;
+
+/// Each tier's limit by itself: the other one is far away.
+TEST_F(Decks, TheRoomThatIsLeftIsOfBothTiers) {
+  Question q = question(4, 0);
+  const Cost cost = cost_of(q);
+  const auto room_of_device = [&](double times) {
+    q.limits.device_memory = times * held(cost);
+    q.limits.host_memory = 1e15;
+    return room_for(q, {});
+  };
+  EXPECT_EQ(room_of_device(0.5), Room::none);
+  EXPECT_EQ(room_of_device(1.02), Room::little);
+  EXPECT_EQ(room_of_device(2), Room::ample);
+  q.limits.device_memory = 0;
+  const auto room_of_node = [&](double times) {
+    q.limits.host_memory = 1e15;
+    q.limits.host_memory = times * verdict_of(cost_of(q)).node_needed;
+    return room_for(q, {});
+  };
+  EXPECT_EQ(room_of_node(0.5), Room::none);
+  EXPECT_EQ(room_of_node(1.02), Room::little);
+  EXPECT_EQ(room_of_node(2), Room::ample);
+}
+
+/// The stage with the head holds most: the first alone would fit.
+TEST_F(Decks, OneStageThatIsTooLargeLeavesNoRoom) {
+  const std::vector<std::string> staged{"mesh.pipeline=2", "mesh.shard=1", "model.vocab_size=20000",
+                                        "pipeline.schedule=gpipe"};
+  const Cost cost = cost_of(question(2, 0, staged));
+  ASSERT_EQ(cost.memory.size(), 2);
+  const auto of = [&](int stage) {
+    return static_cast<double>(cost.memory[static_cast<std::size_t>(stage)].total(program::Tier::device));
+  };
+  const double larger = std::max(of(0), of(1)), smaller = std::min(of(0), of(1));
+  ASSERT_GT(larger, 1.2 * smaller);
+  EXPECT_EQ(room_for(question(2, (larger + smaller) / 2, staged), {}), Room::none);
+  EXPECT_EQ(room_for(question(2, 1.3 * larger, staged), {}), Room::ample);
+}
+
+TEST_F(Decks, ADeckThatDoesNotGoWithItsRanksLeavesNone) {
+  EXPECT_EQ(room_for(question(3, 1e12), {}), Room::none);
+  EXPECT_EQ(room_for(question(3, 1e12), {}, true), Room::ample) << "with another batch";
+}
+
+TEST_F(Decks, SchedulesAreOfferedWhatTheyLack) {
+  const auto offered = [&](const char* schedule, const char* override) {
+    const std::vector<Change> all =
+        changes_for(question(2, 1, {"mesh.pipeline=2", std::string("pipeline.schedule=") + schedule}));
+    return std::ranges::any_of(all, [&](const Change& c) { return c.overrides.front() == override; });
+  };
+  struct Row {
+    const char* schedule;
+    bool plain, late;  ///< 1f1b; what late gradients of weights are offered
+  };
+  for (const Row& row : {Row{"gpipe", true, false},
+                         {"interleaved", true, false},
+                         {"1f1b", false, false},
+                         {"zb-h1", true, true},
+                         {"zb-v", true, true}}) {
+    EXPECT_EQ(offered(row.schedule, "pipeline.schedule=1f1b"), row.plain) << row.schedule;
+    EXPECT_EQ(offered(row.schedule, "sharding.gradient_accumulation=no_sync"), row.late) << row.schedule;
+    EXPECT_EQ(offered(row.schedule, "pipeline.late_weights=kept"), row.late) << row.schedule;
+  }
+}
+
+/// Of three ranks two are on the first node, and the third has the links of its node for itself.
+TEST_F(Decks, WhatReuseCostsIsSaidOfTheRankThatTakesLongest) {
+  const Question q = question(3, 0,
+                              {"batch.global=48", "cluster.ranks_per_node=2", "cluster.latency=0",
+                               "cluster.inter_node_bandwidth=0.01", "cluster.peak_tflops=1"});
+  const Cost cost = cost_of(q);
+  EXPECT_LE(cost.seconds_without_reuse, cost.step.seconds);
+  EXPECT_GT(cost.seconds_without_reuse, 0.9 * cost.step.seconds);
+}
+
+}  // namespace
+}  // namespace ztrain::plan::plan_room_test
