@@ -15,8 +15,10 @@ import argparse
 import io
 import itertools
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,9 +64,17 @@ def metadata_of(checkpoint):
         import h5py
     except ImportError:
         refuse(f"{lacks('h5py')}; or name the folder of the checkpoint's tokenizer with --tokenizer")
-    with h5py.File(checkpoint / "index.h5") as index:
-        metadata = index.attrs["metadata"]
-    return json.loads(metadata.decode() if isinstance(metadata, bytes) else metadata)
+    file = checkpoint / "index.h5"
+    try:
+        with h5py.File(file) as index:
+            text = index.attrs["metadata"]
+        metadata = json.loads(text)
+        if not isinstance(metadata.get("data", {}), dict) or not isinstance(metadata.get("model_from") or "", str):
+            raise ValueError("it is not what a run writes")
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why = str(error).strip('"') or type(error).__name__
+        refuse(f"{file}: its metadata cannot be read ({why}): see `ztrain verify {checkpoint}`, or name the tokenizer's folder with --tokenizer")
+    return metadata
 
 
 def is_of_bytes(metadata):
@@ -278,7 +288,7 @@ def launch(arguments, prompt_file, others):
     return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder step_N, or one with config.json and safetensors files")
     parser.add_argument("--prompt", required=True, help="text; -: read from standard input")
@@ -289,10 +299,46 @@ def main():
     parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
     parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")
     arguments, others = parser.parse_known_args()
+    if arguments.ranks < 1:
+        refuse(f"--ranks {arguments.ranks}: must be 1 or more")
+    return arguments, others
+
+
+def read_prompt(words):
+    """The text of --prompt."""
+    text = sys.stdin.buffer.read() if words == "-" else os.fsencode(words)
+    try:
+        text = text.decode()
+    except UnicodeDecodeError:
+        refuse("--prompt: is no UTF-8 text")
+    if not text:
+        refuse("--prompt: is empty; a model goes on from a token at least")
+    return text
+
+
+def say(arguments, tokenizer, ids, process):
+    """Prints what comes; gives the exit status."""
+    aside = Aside(process.stderr)
+    words = words_from(process.stdout)
+    first = list(itertools.islice(words, 1))
+    if first or process.wait() == 0:
+        aside.hold()
+        try:
+            print("" if arguments.chat else arguments.prompt, end="", flush=True)
+            stream_text(tokenizer, ids, itertools.chain(first, words))
+        except OSError as error:
+            process.terminate()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
+            refuse(f"stdout: {error.strerror}")
+    aside.end()
+    return process.wait()
+
+
+def main():
+    arguments, others = parse_arguments()
     check_model(pathlib.Path(arguments.model))
     check_programs(arguments)
-    if arguments.prompt == "-":
-        arguments.prompt = sys.stdin.read()
+    arguments.prompt = read_prompt(arguments.prompt)
     folder = tokenizer_folder(arguments)
     tokenizer = open_tokenizer(folder)
     if arguments.chat:
@@ -307,16 +353,13 @@ def main():
     with tempfile.NamedTemporaryFile("w", prefix="ztrain-prompt-", suffix=".txt") as file:
         print(*ids, file=file, flush=True)
         process = launch(arguments, file.name, others)
-        aside = Aside(process.stderr)
-        words = words_from(process.stdout)
-        first = list(itertools.islice(words, 1))
-        if first or process.wait() == 0:
-            aside.hold()
-            print("" if arguments.chat else arguments.prompt, end="", flush=True)
-            stream_text(tokenizer, ids, itertools.chain(first, words))
-        aside.end()
-        return process.wait()
+        try:
+            return say(arguments, tokenizer, ids, process)
+        except KeyboardInterrupt:
+            process.terminate()
+            return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes the prompt's file, too
     sys.exit(main())

@@ -38,10 +38,10 @@ class Run:
             path = path / "metrics.jsonl"
         self.name = path.parent.name or str(path)
         steps, validation = {}, {}
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 record = self.parse(line, path, number)
-                if record is None or "step" not in record:
+                if record is None or not isinstance(record.get("step"), int):
                     continue
                 if "validation_loss" in record:
                     validation[record["step"]] = record["validation_loss"]
@@ -214,6 +214,10 @@ def main():
         plot(runs, output)
     except ModuleNotFoundError as missing:
         sys.exit(f"plot_run.py: {lacks(missing.name)}")
+    except OSError as error:
+        sys.exit(f"plot_run.py: {output}: {error.strerror}")
+    except ValueError as error:  # a format that the library does not know
+        sys.exit(f"plot_run.py: {output}: {error}")
     print(output)
 
 

@@ -8,24 +8,6 @@
 #include "telemetry/watchdog.hpp"
 
 namespace ztrain::app {
-namespace {
-
-/// Until no node is slow, or some are whenever they are measured: a node that others keep busy for a moment
-/// is not one to do without.
-runtime::Links measured(const Invocation& call, const runtime::LinksRequest& request, double share) {
-  constexpr int most_times = 3;
-  const auto measure = [&] {
-    return runtime::measure_links(call.session, request,
-                                  [&](const std::string& next) { call.watchdog.beat(next); });
-  };
-  runtime::Links found = measure();
-  for (int times = 1; times < most_times && !runtime::slow_nodes(found, share).empty(); ++times)
-    runtime::keep_faster(found, measure());
-  return found;
-}
-
-}  // namespace
-
 int links(const Invocation& call) {
   Parser parser(
       "How fast the nodes of the job reach each other, by short all-reduces of MPI between every two; a node "
@@ -41,7 +23,11 @@ int links(const Invocation& call) {
   parser.option("--slow", share, "share of the usual bandwidth below which a node is slow").range(0.0, 1.0);
   if (const auto code = parser.parse(call)) return *code;
   call.watchdog.set_timeout(timeout);
-  const runtime::Links found = measured(call, request, share);
+  const auto measure = [&] {
+    return runtime::measure_links(call.session, request,
+                                  [&](const std::string& next) { call.watchdog.beat(next); });
+  };
+  const runtime::Links found = runtime::fastest_of(measure, share);
   call.console.print(fmt::format(
       "links of {} with {}, all-reduces of {} MiB\n{}", count_text(std::ssize(found.hosts), "node"),
       count_text(call.session.size(), "rank"), request.mebibytes, runtime::links_text(found, share)));

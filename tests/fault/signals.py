@@ -25,6 +25,7 @@ class Signals(zt.Case):
             step = max(zt.losses(output))
             self.assertRegex(text, rf"\n{name}: the run stops after step {step} of 1000000")
             self.assertIn("the same command goes on (exit status 75)", text)
+            self.assertEqual("a second SIGINT ends it at once" in text, name == "SIGINT")
             self.assertEqual(zt.saved_steps(output / "checkpoints"), [step])
             self.assertFalse(exported.exists(), "the run is not complete")
         self.train(2, "SIGTERM_0", {**overrides, "run.steps": step})

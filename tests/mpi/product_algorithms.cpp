@@ -54,6 +54,31 @@ TEST(ProductAlgorithms, AreThoseOfTheLowestRankThatMeasured) {
   std::filesystem::remove(file);
 }
 
+/// A resume would read it from the file: all ranks go on with it at once.
+TEST(ProductAlgorithms, WhatAnotherJobHasMeasuredMeanwhileCounts) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "ztrain_others_algorithms.json";
+  const kernels::AlgorithmHome home{"a GPU", 1, 2};
+  if (session().rank() == 0) {
+    std::filesystem::remove(file);
+    kernels::AlgorithmTable others(home);
+    others.record("both", of_microseconds(5));
+    kernels::save_algorithms(file.string(), others);
+  }
+  session().barrier();
+  const kernels::ExecHandle exec = kernels::make_exec(nullptr);
+  kernels::GemmLibrary& library = kernels::gemm_library(*exec);
+  library.algorithms = std::make_shared<kernels::AlgorithmTable>(home);
+  library.tune = session().rank() == 0;
+  library.algorithms->record("both", of_microseconds(10));
+  config::Device options;
+  options.algorithms = file.string();
+  EXPECT_EQ(job::share_product_algorithms(session(), options, *exec), "");
+  const auto found = library.algorithms->find("both");
+  EXPECT_EQ(found ? found->microseconds : 0, 5);
+  session().barrier();
+  if (session().rank() == 0) std::filesystem::remove(file);
+}
+
 TEST(ProductAlgorithms, OneRankOfEachPartOfAModelMeasures) {
   MeshShape mesh;
   for (const Axis axis :

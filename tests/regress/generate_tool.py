@@ -1,13 +1,18 @@
 """tools/generate.py around ztrain: prompts of any length, and text that comes as ids do. The tokenizer is a stand-in for
 the package transformers, which the tests do not have: its tokens are bytes."""
 
+import argparse
 import importlib.util
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import h5py
 import hf_model as hf
 import ztrain_run as zt
 
@@ -104,6 +109,38 @@ class Bytes:
             return "\ufffd" * len(ids)
 
 
+class Checkpoints(unittest.TestCase):
+    """Whose tokenizer a checkpoint's metadata tells."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.tool = load_tool()
+
+    def tokenizer_of(self, metadata):
+        with h5py.File(self.folder / "index.h5", "w") as file:
+            if metadata is not None:
+                file.attrs["metadata"] = metadata
+        return str(self.tool.tokenizer_folder(argparse.Namespace(tokenizer=None, model=self.folder)))
+
+    def test_bytes_are_known_by_their_hash(self):
+        from prepare.writer import hash_of
+
+        data = lambda text: json.dumps({"data": {"tokenizer": hash_of(text)}})
+        self.assertEqual(self.tokenizer_of(data(b"bytes")), "bytes")
+        self.assertEqual(self.tokenizer_of(data(b"another")), str(self.folder))
+        self.assertEqual(self.tokenizer_of("{}"), str(self.folder))
+        self.assertEqual(self.tokenizer_of('{"model_from": "/models/a"}'), "/models/a")
+
+    def test_damaged_ones_are_named(self):
+        damaged = rf"{re.escape(str(self.folder))}/index\.h5: its metadata cannot be read \(.+\): see `ztrain verify "
+        for metadata in (None, "no JSON", "5", "[]", '{"data": 5}', '{"data": null}', '{"model_from": 5}'):
+            with self.assertRaisesRegex(SystemExit, damaged, msg=metadata):
+                self.tokenizer_of(metadata)
+        (self.folder / "index.h5").write_bytes((self.folder / "index.h5").read_bytes()[:100])
+        with self.assertRaisesRegex(SystemExit, damaged):
+            self.tool.metadata_of(self.folder)
+
+
 class Streams(unittest.TestCase):
     TEXT = "Ein Wörtchen, 漢字ばかり, 😀😀! " * 40
 
@@ -136,15 +173,17 @@ class Tool(hf.Models):
             script.write_text(text)
             script.chmod(0o755)
 
-    def run_tool(self, *words, ztrain=zt.EXECUTABLE, stdin="", stderr=subprocess.PIPE):
+    def begin_tool(self, *words, ztrain=zt.EXECUTABLE, **more):
         env = zt.environment({"PYTHONPATH": str(self.folder), "TMPDIR": str(self.folder)})
         command = [sys.executable, "-B", TOOL, self.folder / "model", "--ztrain", ztrain, *words]
-        result = subprocess.run(
-            [str(w) for w in command], input=stdin, env=env, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", timeout=60
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
+        return subprocess.Popen([w if isinstance(w, bytes) else str(w) for w in command], env=env, encoding="utf-8", **more)
+
+    def run_tool(self, *words, ztrain=zt.EXECUTABLE, stdin="", stderr=subprocess.PIPE):
+        with self.begin_tool(*words, ztrain=ztrain, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
+            out, said = process.communicate(stdin, timeout=60)
+        self.assertEqual(process.returncode, 0, said)
         self.assertEqual(list(self.folder.glob("ztrain-prompt-*")), [], "the prompt's file is left")
-        return result.stdout
+        return out
 
     def test_a_prompt_of_any_length(self):
         """Its 90,000 ids would be 360,000 characters in one argument, where 131,072 are the limit."""
@@ -155,6 +194,30 @@ class Tool(hf.Models):
     def test_what_is_said_meanwhile_comes_behind_the_text(self):
         text = self.run_tool("--prompt", "a", ztrain=self.talks, stderr=subprocess.STDOUT)
         self.assertEqual(text, "aAB\ncounted\n")
+
+    def refused(self, *words, ztrain=None, stdout=subprocess.DEVNULL):
+        with self.begin_tool(*words, ztrain=ztrain or self.echo, stdout=stdout, stderr=subprocess.PIPE) as process:
+            said = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 1, said)
+        self.assertEqual(said.count("\n"), 1, said)
+        return said
+
+    def test_mistakes_are_one_line(self):
+        self.assertIn("--prompt: is no UTF-8 text", self.refused("--prompt", b"\xff\xfe"))
+        self.assertIn("--prompt: is empty", self.refused("--prompt", ""))
+        self.assertIn("--ranks 0: must be 1 or more", self.refused("--prompt", "a", "--ranks", "0"))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            self.assertIn("stdout: No space left on device", self.refused("--prompt", "a", stdout=full))
+
+    def test_one_that_is_told_to_end_leaves_no_prompt(self):
+        waits = self.folder / "waits.sh"
+        waits.write_text("#!/bin/sh\nexec sleep 60\n")
+        waits.chmod(0o755)
+        with self.begin_tool("--prompt", "a", ztrain=waits) as process:
+            zt.wait_for("the prompt's file", lambda: list(self.folder.glob("ztrain-prompt-*")))
+            process.terminate()
+            self.assertEqual(process.wait(20), 130)
+        self.assertEqual(list(self.folder.glob("ztrain-prompt-*")), [])
 
     def test_a_chat_ends_with_its_turn(self):
         """By what the template puts behind an answer, the tokenizer's end of texts, and the model's (of config.json)."""

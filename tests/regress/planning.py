@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 import ztrain_run as zt
@@ -68,6 +69,20 @@ class Planning(zt.Case):
     def test_without_ranks_the_mesh_says_how_many(self):
         text, _ = self.run_alone("plan", DECKS / "smoke.toml", "--mesh.tensor=2")
         self.assertRegex(text, r"on 2 ranks")
+
+    def test_who_reads_a_part_ends_it_without_a_word(self):
+        with subprocess.Popen(
+            [zt.EXECUTABLE, "plan", DECKS / "smoke.toml", "--ranks", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            process.stdout.close()
+            self.assertEqual((process.stderr.read(), process.wait(20)), (b"", -signal.SIGPIPE))
+
+    def test_a_script_says_nothing_of_its_own_folder(self):
+        """The job's script is found below it."""
+        said = subprocess.run(
+            [zt.EXECUTABLE, "plan", "inputs/smoke.toml", "--sbatch"], cwd=zt.SOURCE, capture_output=True, text=True, check=True
+        ).stderr
+        self.assertNotIn("which is not below this folder", said)
 
     def test_check_of_many_micro_batches(self):
         """512 of them: a million ops and more, of which a few thousand are compiled."""

@@ -36,8 +36,10 @@ Links measure_links(const Session& session, const LinksRequest& request,
 /// Of two nodes neither is known to be the slow one.
 std::vector<int> slow_nodes(const Links& links, double share);
 
-/// Takes over what another measurement of the same links found faster: what had made these slow was passing.
-void keep_faster(Links& links, const Links& other);
+/// Of each link the fastest of several measurements: until none leaves a node slow, or `most_times`. A node
+/// that others keep busy for a moment is not one to do without.
+inline constexpr int most_times = 3;
+Links fastest_of(const std::function<Links()>& measure, double share);
 
 /// A line for each node; then one that begins with "slow node HOST: " for each that is slow.
 std::string links_text(const Links& links, double share);

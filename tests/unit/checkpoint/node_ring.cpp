@@ -81,6 +81,8 @@ TEST(ShardFiles, RanksOfANodeShareAFileHoweverTheyAreNumbered) {
   EXPECT_EQ(files_for(0, all, in_turns, 0).count, 3);
   EXPECT_EQ(files_of({1, 1, 1, 1, 1, 0}, {0, 0, 0, 0, 4, 4}, 0), (std::vector{0, 0, 0, 0, 1, -1}));
   EXPECT_EQ(files_of({1, 0, 0, 1, 0, 0}, in_turns, 0), (std::vector{0, -1, -1, 0, -1, -1}));
+  EXPECT_EQ(files_for(0, {1, 0, 0, 1, 0, 0}, in_turns, 0).count, 1) << "nodes that write nothing have none";
+  EXPECT_EQ(files_of({0, 1, 1}, {0, 1, 2}, 0), (std::vector{-1, 0, 1}));
   EXPECT_EQ(files_of(all, in_turns, 2), (std::vector{0, 0, 1, 0, 1, 1})) << "node 0, node 1's halves, node 2";
   EXPECT_EQ(files_of(all, in_turns, 100), (std::vector{0, 2, 4, 1, 3, 5})) << "no more files than writers";
 }
