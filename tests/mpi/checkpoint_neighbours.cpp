@@ -104,6 +104,22 @@ TEST_F(CheckpointNeighbours, AnyNodeMayGo) {
   }
 }
 
+/// By somebody else, while the shard files are written: also where it is not the first node that loses it.
+TEST_F(CheckpointNeighbours, ASnapshotThatANodeLosesIsWrittenAnew) {
+  Shards shards = filled(self_.place, DType::f32, 7);
+  const int last = ring_.nodes() - 1, node = ring_.node_of(session().rank());
+  checkpoint::Saving saving(own_folder(), 7, self_.place, shards.states(), {{"step", 7}},
+                            {.node_of = ring_.node_of()});
+  saving.work({});
+  session().barrier();
+  if (node == last && ring_.is_first(session().rank())) fs::remove_all(folder_of(last) / "step_7.tmp");
+  session().barrier();
+  while (!saving.exchange()) saving.work({});
+  EXPECT_NE(saving.saved().warning.find("was removed while this checkpoint was written"), std::string::npos);
+  EXPECT_TRUE(fs::is_directory(own_folder() / "step_7.tmp"));
+  session().barrier();
+}
+
 TEST_F(CheckpointNeighbours, EachNodeHasItsOwnFileAndThatOfTheOneBefore) {
   take(7);
   for (int node = 0; node < ring_.nodes(); ++node)

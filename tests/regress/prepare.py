@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -326,6 +327,8 @@ class Prepare(zt.Case):
         )
         self.assertRegex(self.last.out, r"data +packed documents: \d+ rows of 128, \d+ documents")
         self.assertIn("vocabulary 257", self.last.out)
+        epochs, rows = re.search(r"length +60 steps of 8 sequences: (\S+) epochs of (\d+) sequences", self.last.out).groups()
+        self.assertAlmostEqual(float(epochs), 60 * 8 / int(rows), delta=0.01 * float(epochs))
         self.assert_chats(output / "checkpoints" / "step_60")
         losses = zt.losses(output)
         self.assertLess(losses[60][0], 0.5 * losses[1][0])
