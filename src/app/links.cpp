@@ -8,6 +8,7 @@
 #include "telemetry/watchdog.hpp"
 
 namespace ztrain::app {
+
 int links(const Invocation& call) {
   Parser parser(
       "How fast the nodes of the job reach each other, by short all-reduces of MPI between every two; a node "
