@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -15,6 +16,7 @@ import ztrain_run as zt
 
 sys.path.insert(0, str(zt.SOURCE / "tools"))
 from prepare import writer  # noqa: E402
+from prepare.tokenizer import load_tokenizer  # noqa: E402
 
 TOOL = zt.SOURCE / "tools" / "prepare_data.py"
 CHAT = [
@@ -204,7 +206,7 @@ class Prepare(zt.Case):
         self.refused(self.lines("good.jsonl", good), tokenizer="nosuch", pattern=r"--tokenizer nosuch: there is no folder nosuch")
         self.refused(self.folder / "good.jsonl", output="none/out.h5", pattern=r"none: is no folder")
         self.refused(self.folder / "good.jsonl", output="out.bin", pattern=r"--output:? names '\S+out\.bin': an HDF5 file is written")
-        for text in ('[{"text": "a"}, {"text": "b"}]', '[\n  {"text": "a"}\n]'):
+        for text in ('[{"text": "a"}, {"text": "b"}]', '[\n  {"text": "a"}\n]', '  [\n  {"text": "a"}\n]'):
             (self.folder / "list.json").write_text(text)
             self.refused(self.folder / "list.json", pattern=r"list\.json:1: is .*: `jq -c '\.\[\]' LIST\.json")
 
@@ -267,14 +269,18 @@ class Prepare(zt.Case):
             self.refused(text, *words, pattern=rf"{words[0]}: must be \d or more")
 
     def test_tokens_gather_on_disk(self):
-        """Of documents of more than BUFFER tokens together."""
-        self.assertLess(writer.BUFFER, 1 << 22, "what a process has in memory")
-        column = writer.Column(self.folder, np.uint16)
-        self.addCleanup(column.file.close)
-        for _ in range(3):
-            column.add(np.arange(8))
-            column.flush()
-        self.assertEqual((column.items, column.parts, os.fstat(column.file.fileno()).st_size), (24, [], 48))
+        """Once they are as many as a process is to have in memory."""
+        self.assertLess(writer.BUFFER, 1 << 22)
+        with mock.patch.object(writer, "BUFFER", 10):
+            file = writer.Writer(self.folder / "gathered.h5", load_tokenizer("bytes"))
+            tokens, sizes = file.columns["tokens"], []
+            for _ in range(4):
+                file.add(np.arange(8, dtype=np.uint16), np.ones(8, np.uint8))
+                sizes.append(os.fstat(tokens.file.fileno()).st_size)
+            file.close()
+        self.assertEqual(sizes, [0, 32, 32, 64])
+        file.publish()
+        self.assertEqual([ids.tolist() for ids, _ in self.documents("gathered.h5")], 4 * [list(range(8))])
 
     def test_help_needs_no_packages(self):
         command = [sys.executable, "-I", "-S", "-B", zt.SOURCE / "tools" / "prepare_data.py", "--help"]
