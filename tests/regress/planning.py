@@ -1,4 +1,4 @@
-"""check and plan of large jobs: what they take does not grow with micro-batches and ranks."""
+"""check and plan: what they take for large jobs, and what they answer near limits and where things are not known."""
 
 import json
 import os

@@ -142,7 +142,7 @@ std::vector<int> slow_nodes(const Links& links, double share) {
 
 Links fastest_of(const std::function<Links()>& measure, double share) {
   Links links = measure();
-  for (int times = 1; times < most_times && !slow_nodes(links, share).empty(); ++times) {
+  for (int times = 1; times < most_measurements && !slow_nodes(links, share).empty(); ++times) {
     const Links other = measure();
     for (std::size_t node = 0; node < links.hosts.size(); ++node)
       std::ranges::transform(links.bytes_per_second[node], other.bytes_per_second[node],

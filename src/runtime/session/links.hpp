@@ -36,9 +36,9 @@ Links measure_links(const Session& session, const LinksRequest& request,
 /// Of two nodes neither is known to be the slow one.
 std::vector<int> slow_nodes(const Links& links, double share);
 
-/// Of each link the fastest of several measurements: until none leaves a node slow, or `most_times`. A node
-/// that others keep busy for a moment is not one to do without.
-inline constexpr int most_times = 3;
+inline constexpr int most_measurements = 3;
+/// Of each link the fastest of up to most_measurements, which end when no node is slow: one that others keep
+/// busy for a moment is not one to do without.
 Links fastest_of(const std::function<Links()>& measure, double share);
 
 /// A line for each node; then one that begins with "slow node HOST: " for each that is slow.

@@ -25,9 +25,9 @@ TEST_F(Decks, TheRoomThatIsLeftIsOfBothTiers) {
   EXPECT_EQ(room_of_device(1.02), Room::little);
   EXPECT_EQ(room_of_device(2), Room::ample);
   q.limits.device_memory = 0;
+  const double node_needed = verdict_of(cost_of(q)).node_needed;
   const auto room_of_node = [&](double times) {
-    q.limits.host_memory = 1e15;
-    q.limits.host_memory = times * verdict_of(cost_of(q)).node_needed;
+    q.limits.host_memory = times * node_needed;
     return room_for(q, {});
   };
   EXPECT_EQ(room_of_node(0.5), Room::none);
