@@ -3,13 +3,11 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -33,13 +31,9 @@ inline constexpr const char* advice =
     "take another checkpoint, one that `ztrain verify` finds sound (for a run its path as "
     "checkpoint.resume), or start anew (checkpoint.resume = \"none\")";
 
-/// Whether it is this process that cannot read, whatever the file is: the user may not, the process has no
-/// more files to open, or may not have a copy of it in memory (which counts as a file).
+/// Whether it is this process that cannot read, whatever the file is: the user may not, or the process has no
+/// more files to open.
 inline bool lies_with_the_process(const std::filesystem::path& path) {
-  rlimit largest{};
-  std::error_code ignored;
-  const auto bytes = std::filesystem::file_size(path, ignored);
-  if (!ignored && ::getrlimit(RLIMIT_FSIZE, &largest) == 0 && bytes > largest.rlim_cur) return true;
   if (::access(path.c_str(), R_OK) != 0 && (errno == EACCES || errno == EPERM)) return true;
   const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (other >= 0) ::close(other);

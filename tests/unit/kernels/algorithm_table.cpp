@@ -236,8 +236,15 @@ TEST_F(AlgorithmFile, WhatWasNotMeasuredStaysOutOfItAndGivesWay) {
   AlgorithmTable table(hopper);
   table.record("a", {algorithm(1).bytes, 0});
   table.record("b", algorithm(2));
+  const AlgorithmHome other_home{"NVIDIA H200", 130101, 13000};
+  AlgorithmTable other(other_home);
+  other.record("c", {algorithm(1).bytes, 0});
+  table.merge(other.to_text());
   save_algorithms(path, table);
   EXPECT_EQ(table.size(), 2u) << "the job goes on with it";
+  AlgorithmTable of_other(other_home);
+  of_other.merge(read_algorithms(path));
+  EXPECT_FALSE(of_other.find("c")) << "nor what another device took so";
   AlgorithmTable later(hopper);
   later.merge(read_algorithms(path));
   EXPECT_FALSE(later.find("a")) << "is measured the next time";
