@@ -74,9 +74,15 @@ said=$(mktemp)
 answers=$(mktemp)
 trap 'rm -f "$said" "$answers"' EXIT
 
+# How often rank 0 has begun, as its log says (slurm/rank.sh).
+times_begun() {
+  grep -cs "^start .*, rank 0 on " "$logs/0.log" || true
+}
+
 # Trains; gives `code`. What is said on stderr is in the file $said too, by a process that signals to the job do not end.
 train() {
-  local copies
+  local copies begun
+  begun=$(times_begun)
   exec {errors}> >(trap '' USR1 USR2 TERM INT && exec tee "$said" >&2)
   copies=$!
   "${start[@]}" "$root/slurm/rank.sh" "$logs" "$ztrain" "$deck" "$@" 2>&"$errors" &
@@ -89,6 +95,11 @@ train() {
   wait "$step" || code=$?
   wait "$copies" || true
   step=
+  # srun ends with 0 where a node fails while the step is being launched, before any task is.
+  if [ "$code" = 0 ] && [ "$(times_begun)" = "$begun" ]; then
+    echo "$script: launch failed: ${start[0]} has ended, and rank 0 never began" | tee -a "$said" >&2
+    code=1
+  fi
 }
 
 # Whether a rank ended by itself or was killed: what the launcher says of the first that ended, else the exit code. (srun's code

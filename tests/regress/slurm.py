@@ -57,9 +57,9 @@ class Slurm(Scripts):
 
     def test_mpirun_binds_ranks_with_gpus_to_no_core(self):
         self.build_for_gpus()
-        (line,) = self.submit({**GPUS, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
+        line, _ = self.submit({**GPUS, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
         self.assertIn("mpirun --bind-to none ", line)
-        (line,) = self.submit({**NODE, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
+        line, _ = self.submit({**NODE, "ZTRAIN_MPI": "mpirun"}, "inputs/smoke.toml")
         self.assertNotIn("--bind-to", line)
 
     def test_what_is_missing_is_named(self):
@@ -73,6 +73,14 @@ class Slurm(Scripts):
         self.assertEqual(self.submit({**NODE, "REFUSED": "9"}, "inputs/smoke.toml"), [])
         self.assertEqual(self.done.returncode, 137, self.done.stderr)
         self.assertEqual(self.steps.read_text().count("\n"), 3)
+
+    def test_a_step_that_ends_well_before_any_task_began_is_tried_again(self):
+        """As srun says of one whose node fails while it is being launched."""
+        self.start({**NODE, "SKIPPED": "2"})
+        self.assertEqual(self.done.returncode, 0, self.done.stderr)
+        self.assertIn("slurm/launch.sh: launch failed: srun has ended, and rank 0 never began\n", self.done.stderr)
+        self.assertEqual(self.submit({**NODE, "SKIPPED": "9"}, "inputs/smoke.toml"), [])
+        self.assertEqual((self.done.returncode, self.steps.read_text().count("\n")), (1, 3))
 
     def told_to_stop(self, job, how):
         """What launch.sh ends with, and what it called since the ranks were told."""
@@ -157,7 +165,7 @@ class Slurm(Scripts):
         self.told_to_stop({"TRAIN": "75", "SAYS": says}, lambda process: process.send_signal(signal.SIGUSR1))
         log = (self.root / "ztrain-7.ranks/0.log").read_text()
         self.assertRegex(log, rf"^start 1, rank 0 on \S+: process \d+, cores [\d,-]+, memory of NUMA nodes [\d,-]+, \S+\n{says}\n$")
-        self.start({**NODE, "ZTRAIN_LOGS": str(self.root / "elsewhere"), "SLURM_PROCID": "3"})
+        self.start({**NODE, "ZTRAIN_LOGS": str(self.root / "elsewhere"), "ALSO": "3"})
         self.assertTrue((self.root / "elsewhere/3.log").exists())
 
     def preflight(self, environment, gpus="0", token=True):

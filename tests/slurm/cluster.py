@@ -5,6 +5,7 @@ a bridge, where the controller is. All nodes share the folder `shared`. Everythi
 with every process, network and mount in them, when the test's process does, however it ends.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -20,7 +21,8 @@ ROOT = pathlib.Path("/run/cluster")  # sockets below it have short names, as the
 NAMESPACES = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc"]
 PROGRAMS = ("slurmctld", "slurmd", "munged", "mungekey", "sbatch", "ip", "tc", "unshare")
 
-# Short periods, so that a test need not wait for minutes. A requeued job starts once its credentials have expired.
+# Short periods, so that a test need not wait for minutes, but longer than a machine with other work may keep a daemon waiting.
+# A requeued job starts once its credentials have expired.
 CONFIGURATION = """ClusterName=test
 SlurmctldHost=ctl(10.77.0.1)
 SlurmUser=root
@@ -43,10 +45,10 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 ReturnToService=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-SlurmdTimeout=4
+SlurmdTimeout=8
 KillWait=5
-TCPTimeout=1
-MessageTimeout=5
+TCPTimeout=2
+MessageTimeout=10
 MpiDefault=none
 """
 
@@ -72,6 +74,8 @@ def enter():
         print(f"SKIPPED: no SLURM cluster on this machine: {reason}")
         sys.exit(SKIPPED)
     os.environ[INSIDE] = "1"
+    with contextlib.suppress(PermissionError):
+        os.nice(-10)  # The cluster needs little of a processor, but that within seconds: other tests use all of it.
     sys.stdout.flush()
     os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, "-B", *sys.argv])
 

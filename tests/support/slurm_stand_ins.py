@@ -9,7 +9,7 @@ import unittest
 import ztrain_run as zt
 
 STAND_INS = {
-    # Runs what it is given on this node, once; refuses the first steps, where the test wants that.
+    # Runs what it is given on this node, once, and another rank that does nothing where the test wants that; refuses the first steps, or ends well without them, where the test wants that.
     # A task on one node, beside the job's, comes to nothing where that node is dead: from the beginning, or since one of ztrain's starts.
     "srun": """#!/usr/bin/env bash
 if [ "$*" = --mpi=list ]; then echo "MPI plugin types are... none pmi2 pmix"; exit; fi
@@ -20,13 +20,17 @@ if [ "$1" = --overlap ]; then
   exec "$@"
 fi
 echo >> "$CALLS.steps"
+[ "$(wc -l < "$CALLS.steps")" -gt "${SKIPPED:-0}" ] || exit 0
 [ "$(wc -l < "$CALLS.steps")" -gt "${REFUSED:-0}" ] || { echo "srun: error: task 1 launch failed" >&2; exit 137; }
 echo "srun $*" >> "$CALLS"
 while [ "${1#-}" != "$1" ]; do shift; done
+[ -z "${ALSO:-}" ] || SLURM_PROCID=$ALSO "$1" "$2" true
 exec "$@"
 """,
     "mpirun": """#!/usr/bin/env bash
 echo "mpirun $*" >> "$CALLS"
+while [ ! -x "$1" ]; do shift; done
+exec "$@"
 """,
     "scontrol": """#!/usr/bin/env bash
 if [ "$1 $2" = "show hostnames" ]; then tr , '\\n' <<< "$3"; exit; fi
