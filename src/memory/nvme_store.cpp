@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -30,44 +29,13 @@ std::unique_ptr<NvmeCarrier> make_carrier(const NvmeOptions& options, NvmeWork& 
 
 }  // namespace
 
-/// Checksums of a range that transfers write, one for each of their requests.
-struct NvmeRange {
-  std::vector<std::uint64_t> sums;
-  bool holds = false;  ///< the range holds what the sums are of
-  std::vector<NvmeRange*> overlaps;
-};
-
-/// Ranges that are the same bytes have the same requests, and so share their sums.
-class NvmeRanges {
- public:
-  /// The address stays.
-  NvmeRange& range(std::int64_t offset, std::int64_t bytes, std::size_t requests) {
-    const auto [found, is_new] = ranges_.try_emplace({offset, bytes});
-    NvmeRange& added = found->second;
-    if (!is_new) return added;
-    added.sums.resize(requests);
-    longest_ = std::max(longest_, bytes);
-    const auto end = ranges_.lower_bound({offset + bytes, 0});
-    for (auto other = ranges_.lower_bound({offset - longest_ + 1, 0}); other != end; ++other) {
-      if (other == found || other->first.first + other->first.second <= offset) continue;
-      added.overlaps.push_back(&other->second);
-      other->second.overlaps.push_back(&added);
-    }
-    return added;
-  }
-
- private:
-  std::map<std::pair<std::int64_t, std::int64_t>, NvmeRange> ranges_;  ///< by offset and bytes
-  std::int64_t longest_ = 0;
-};
-
 /// What transfers need of their store, for as long as there is one of them.
 struct NvmeStore::Core {
   NvmeOptions options;
   std::int64_t bytes;
   std::shared_ptr<NvmeSystem> system;
   NvmeFiles files;
-  NvmeRanges ranges;
+  std::vector<std::uint64_t> sums;  ///< of each page, see NvmeRequest; empty: none are kept
   NvmeWork work;
   std::string refused;  ///< what the system does not allow, and why
   std::unique_ptr<NvmeCarrier> carrier;
@@ -77,13 +45,13 @@ struct NvmeStore::Core {
         bytes(size),
         system(std::move(s)),
         files(o.paths, size, o.block_bytes, *system),
+        sums(o.checksums ? static_cast<std::size_t>((size + nvme_page - 1) / nvme_page) : 0),
         carrier(make_carrier(o, work, NvmeSteps(work, *system), *system, refused)) {}
 };
 
 struct NvmeStore::Transfer::Parts {
   NvmeJob job;
   NvmePages tail;
-  NvmeRange* range = nullptr;  ///< null: no checksums
 };
 
 std::string nvme_warning(const NvmeSpeed& speed) {
@@ -109,13 +77,6 @@ void NvmeStore::Transfer::start() {
   NvmeJob& job = parts_->job;
   job.failed = false;
   job.failure = nullptr;
-  if (NvmeRange* const range = parts_->range) {
-    job.compares = !job.writes && range->holds;
-    if (job.writes) {
-      range->holds = false;
-      for (NvmeRange* const other : range->overlaps) other->holds = false;
-    }
-  }
   job.left = std::ssize(job.requests);
   if (job.requests.empty()) return;
   core_->work.add(job);
@@ -144,11 +105,10 @@ void NvmeStore::Transfer::finish() {
     REQUIRE(job.error != 0,
             "{}: {} bytes from byte {} of the file in '{}' on are not what was written there: the drive, or "
             "what connects it, spoils bytes: use another one",
-            nvme_key, request.bytes, request.offset, folder);
+            nvme_key, nvme_page, request.offset + request.done, folder);
     fail("{}: cannot {} {} bytes at byte {} of the file in '{}': {}", nvme_key, job.writes ? "write" : "read",
          request.bytes - request.done, request.offset + request.done, folder, text_of_errno(job.error));
   }
-  if (parts_->range != nullptr && job.writes) parts_->range->holds = true;
 }
 
 NvmeStore::NvmeStore(const NvmeOptions& options, std::int64_t bytes, std::shared_ptr<NvmeSystem> system)
@@ -177,6 +137,8 @@ std::unique_ptr<NvmeStore::Transfer> NvmeStore::prepare(bool writes, std::int64_
     request.offset = place.offset;
     request.memory = of;
     request.bytes = size;
+    if (!core_->sums.empty())
+      request.sums = &core_->sums[static_cast<std::size_t>((offset + at) / nvme_page)];
     return size;
   };
   for (std::int64_t at = 0; at < whole;) at += add(at, memory + at, whole - at);
@@ -185,10 +147,6 @@ std::unique_ptr<NvmeStore::Transfer> NvmeStore::prepare(bool writes, std::int64_
     add(whole, parts->tail.get(), nvme_page);
     job.requests.back().tail = memory + whole;
     job.requests.back().tail_bytes = bytes - whole;
-  }
-  if (core_->options.checksums && bytes > 0) {
-    parts->range = &core_->ranges.range(offset, bytes, job.requests.size());
-    for (std::size_t r = 0; r < job.requests.size(); ++r) job.requests[r].sum = &parts->range->sums[r];
   }
   return std::make_unique<Transfer>(core_, std::move(parts));
 }

@@ -20,7 +20,7 @@ struct NvmeOptions {
   std::vector<std::filesystem::path> paths;  ///< folders, which must be there; blocks go to each in turns
   int depth = 32;                            ///< requests under way, on all folders together
   std::int64_t block_bytes = std::int64_t{1} << 20;  ///< of one request, at most; a multiple of 4096
-  bool checksums = false;  ///< of what is written, compared when the same range is read
+  bool checksums = false;  ///< of pages that are written, compared when they are read: 8 bytes for each
   int threads = 8;         ///< that carry requests out where io_uring may not be used
 };
 

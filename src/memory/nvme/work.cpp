@@ -1,5 +1,6 @@
 #include "memory/nvme/work.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,8 +12,29 @@ namespace {
 /// Answers without a page more, of one request. Some are of a queue that is full, so they may be many.
 constexpr int most_tries = 1000;
 
-std::uint64_t sum_of(const NvmeRequest& request) {
-  return hash_bytes(request.memory, static_cast<std::size_t>(request.bytes));
+std::uint64_t sum_of(const std::byte* of) {
+  const std::uint64_t sum = hash_bytes(of, nvme_page);
+  return sum == unknown_sum ? 1 : sum;
+}
+
+void keep_sums(const NvmeRequest& request) {
+  if (request.sums == nullptr) return;
+  for (std::int64_t at = 0; at < request.bytes; at += nvme_page)
+    request.sums[at / nvme_page] = sum_of(request.memory + at);
+}
+
+void forget_sums(const NvmeRequest& request) {
+  if (request.sums != nullptr) std::fill_n(request.sums, request.bytes / nvme_page, unknown_sum);
+}
+
+/// The first byte of a page that is not what was written, else the number of bytes.
+std::int64_t same_bytes(const NvmeRequest& request) {
+  if (request.sums == nullptr) return request.bytes;
+  for (std::int64_t at = 0; at < request.bytes; at += nvme_page) {
+    const std::uint64_t sum = request.sums[at / nvme_page];
+    if (sum != unknown_sum && sum != sum_of(request.memory + at)) return at;
+  }
+  return request.bytes;
 }
 
 }  // namespace
@@ -80,6 +102,7 @@ bool NvmeWork::ended() {
 
 void NvmeSteps::fail(NvmeRequest& request, int error) const {
   NvmeJob& job = *request.job;
+  if (job.writes) forget_sums(request);
   if (!job.failed.exchange(true)) {
     job.failure = &request;
     job.error = error;
@@ -98,7 +121,7 @@ bool NvmeSteps::begin(NvmeRequest& request) const {
   if (!job.writes) return true;
   if (request.tail_bytes > 0)
     std::memcpy(request.memory, request.tail, static_cast<std::size_t>(request.tail_bytes));
-  if (request.sum != nullptr) *request.sum = sum_of(request);
+  keep_sums(request);
   return true;
 }
 
@@ -123,7 +146,8 @@ bool NvmeSteps::take_answer(NvmeRequest& request, std::int64_t answer) const {
     fail(request, again ? static_cast<int>(-answer) : EIO);
     return true;
   }
-  if (!job.writes && job.compares && request.sum != nullptr && *request.sum != sum_of(request)) {
+  if (const std::int64_t same = job.writes ? request.bytes : same_bytes(request); same < request.bytes) {
+    request.done = same;
     fail(request, 0);
     return true;
   }

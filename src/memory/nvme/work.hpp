@@ -18,6 +18,9 @@ namespace ztrain::memory {
 
 struct NvmeJob;
 
+/// The sum of a page of which it is not known what it holds.
+constexpr std::uint64_t unknown_sum = 0;
+
 /// A read or a write of at most a block of one file, in whole pages.
 struct NvmeRequest {
   NvmeJob* job = nullptr;
@@ -26,17 +29,17 @@ struct NvmeRequest {
   std::int64_t offset = 0;  ///< in the file
   std::byte* memory = nullptr;
   std::int64_t bytes = 0;
-  std::byte* tail = nullptr;     ///< memory is a page of the store's own, which stands for these bytes,
-  std::int64_t tail_bytes = 0;   ///< so many
-  std::uint64_t* sum = nullptr;  ///< of what was written last; null: none is kept
-  std::int64_t done = 0;         ///< bytes, in whole pages
-  int tries = 0;                 ///< without a page more
+  std::byte* tail = nullptr;    ///< memory is a page of the store's own, which stands for these bytes,
+  std::int64_t tail_bytes = 0;  ///< so many
+  /// Of each of its pages, of what was written there last, or unknown_sum. Null: none are kept.
+  std::uint64_t* sums = nullptr;
+  std::int64_t done = 0;  ///< bytes, in whole pages; of a failure by sums: to the page that is wrong
+  int tries = 0;          ///< without a page more
 };
 
 /// A transfer as its requests.
 struct NvmeJob {
   bool writes = false;
-  bool compares = false;  ///< what is read with the sums
   std::vector<NvmeRequest> requests;
   std::size_t next = 0;                  ///< request to be begun; of the lists, under their lock
   NvmeJob* behind = nullptr;             ///< in its list
