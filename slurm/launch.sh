@@ -108,7 +108,7 @@ rank_has_crashed() {
   local first
   first=$(grep -m 1 -E "tasks? [0-9,-]+: |exited on signal" "$said" || true)
   case $first in
-    *Killed* | *"Segmentation fault"* | *"Bus error"* | *Aborted* | *"Broken pipe"*) ;;
+    *Killed* | *"Out Of Memory"* | *"Segmentation fault"* | *"Bus error"* | *Aborted* | *"Broken pipe"*) ;;
     "") case $code in 134 | 135 | 137 | 139 | 141) ;; *) return 1 ;; esac ;;
     *) return 1 ;;
   esac

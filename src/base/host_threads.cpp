@@ -1,8 +1,10 @@
 #include "base/host_threads.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <system_error>
 
 #include "base/thread.hpp"
@@ -72,6 +74,13 @@ int usable_cores() {
 
 int all_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string node_name() {
+  const char* name = std::getenv("SLURMD_NODENAME");
+  if (name != nullptr && *name != '\0') return name;
+  char host[256] = {};
+  return gethostname(host, sizeof host - 1) == 0 ? host : "unknown host";
 }
 
 }  // namespace ztrain

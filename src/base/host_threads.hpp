@@ -1,11 +1,13 @@
 #pragma once
-// Threads that are kept, so that work which comes again and again is shared without making any.
+// Threads that are kept, so that work which comes again and again is shared without making any; and what
+// machine they are on.
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -41,5 +43,8 @@ class HostThreads {
 int usable_cores();
 /// Of the machine.
 int all_cores();
+/// The machine's: what SLURM calls it, by which jobs are kept away from it, else its host's name, which may
+/// be another.
+std::string node_name();
 
 }  // namespace ztrain

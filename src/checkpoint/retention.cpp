@@ -209,7 +209,7 @@ void require_room(const fs::path& unfinished, std::int64_t bytes) {
   const fs::space_info space = fs::space(unfinished, error);
   if (error || space.capacity == 0) return;  // some file systems do not say
   REQUIRE(static_cast<std::uintmax_t>(bytes) <= space.available,
-          "{}: No space left on device: this checkpoint takes {} and there is room for {}: make room, or set "
+          "{}: No space left on device: a checkpoint takes {} and there is room for {}: make room, or set "
           "checkpoint.folder to another file system",
           unfinished.string(), format_bytes(static_cast<double>(bytes)),
           format_bytes(static_cast<double>(space.available)));

@@ -79,6 +79,7 @@ class Compiler {
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
     }
+    cost.checkpoint_bytes = checkpoint_bytes(cost.deck, cost.parameters, cost.trained);
     cost.mesh = spec_.mesh;
     cost.flops_per_token = model::flops_per_token(cost.deck.model, graph_, cost.deck.data.sequence);
   }

@@ -75,6 +75,7 @@ struct Cost {
   int ranks = 1;
   std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
   double flops_per_token = 0;                ///< model::flops_per_token
+  double checkpoint_bytes = 0;               ///< plan::checkpoint_bytes
   std::size_t ops = 0;                       ///< issued in rank 0's train step
   /// Of a rank of each stage; those of micro-batches that are alike count once.
   std::size_t compiled_ops = 0;

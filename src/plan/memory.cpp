@@ -106,6 +106,24 @@ std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks) {
   return 2 * (own + before) + (before > 0 ? 2 * snapshot_part * ranks : 0);
 }
 
+double optimizer_bytes_of(const config::Deck& d) {
+  const config::Optimizer& o = d.optimizer;
+  const config::Precision& p = d.precision;
+  double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
+  for (const optim::StateInfo& state :
+       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
+    bytes +=
+        static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
+  return bytes;
+}
+
+double checkpoint_bytes(const config::Deck& d, std::int64_t parameters, std::int64_t trained) {
+  const config::Precision& p = d.precision;
+  const double separate = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.parameters));
+  const auto all = static_cast<double>(parameters), some = static_cast<double>(trained);
+  return all * static_cast<double>(size_of(p.parameters)) + some * (optimizer_bytes_of(d) - separate);
+}
+
 std::int64_t staging_bytes(const std::vector<const Program*>& programs) {
   std::array<std::int64_t, program::stream_count> largest{};
   for (const Program* p : programs)

@@ -45,6 +45,13 @@ std::int64_t copied_bytes(const RankMemory& memory);
 /// ranks have in their hands while they send.
 std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
 
+/// Master weights beside the parameters, and optimizer states, of a parameter that is trained.
+double optimizer_bytes_of(const config::Deck& deck);
+
+/// A checkpoint of so many parameters, from all ranks together: trained ones as their masters are, with the
+/// optimizer's states, the others as they are computed with.
+double checkpoint_bytes(const config::Deck& deck, std::int64_t parameters, std::int64_t trained);
+
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:
 /// for each stream as much as its largest takes.
 std::int64_t staging_bytes(const std::vector<const program::Program*>& programs);

@@ -120,18 +120,6 @@ double beside_states(const RankMemory& m) {
   return bytes;
 }
 
-/// Bytes of master weights and optimizer states per parameter.
-double optimizer_bytes_of(const config::Deck& d) {
-  const config::Optimizer& o = d.optimizer;
-  const config::Precision& p = d.precision;
-  double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
-  for (const optim::StateInfo& state :
-       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
-    bytes +=
-        static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
-  return bytes;
-}
-
 std::string strategies_table(const std::vector<Cost>& costs) {
   Table table({"strategy", "formula", "kept between steps", "in all", "a step"});
   for (const Cost& c : costs) {
@@ -310,6 +298,7 @@ std::string verdict_section(const Cost& c) {
       line("", fmt::format("{} of it to write and read checkpoints through", size(checkpoints_on_node(c))));
   if (const double snapshots = snapshots_on_node(c); snapshots > 0)
     text += line("", fmt::format("{} of it for snapshots (checkpoint.memory_copies)", size(snapshots)));
+  text += line("checkpoints", config::saving_summary(c.deck, c.checkpoint_bytes));
   const auto on_nvme = static_cast<double>(c.largest(Tier::nvme).total(Tier::nvme));
   if (on_nvme > 0)
     text += line("node, NVMe", fmt::format("{} needed; a run reserves it when it starts",

@@ -153,7 +153,8 @@ Json verdict_json(const Cost& c) {
           {"node_needed", v.node_needed},
           {"node_limit", v.node_limit},
           {"node_checkpoints", checkpoints_on_node(c)},
-          {"node_snapshots", snapshots_on_node(c)}};
+          {"node_snapshots", snapshots_on_node(c)},
+          {"checkpoint_bytes", c.checkpoint_bytes}};
 }
 
 /// What a fix or a setting comes to.

@@ -13,6 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/host_threads.hpp"
 #include "base/json.hpp"
 
 namespace ztrain::telemetry {
@@ -39,8 +40,7 @@ std::string where(const Place& p) {
 std::string silence(const Hang& hang, int rank) {
   const auto& known = hang.known[static_cast<std::size_t>(rank)];
   if (!known) return fmt::format("rank {} gives no answer", rank);
-  char host[256] = {};
-  const bool here = gethostname(host, sizeof host - 1) == 0 && known->host == host;
+  const bool here = known->host == node_name();
   const std::string state = here ? state_of_process(known->process) : "";
   return fmt::format("{} gives no answer: {}", name_of_rank(*known),
                      !state.empty() ? fmt::format("its process {} {}", known->process, state)
@@ -130,19 +130,15 @@ void remove_places(const std::string& folder) {
   for (const auto& path : old) std::filesystem::remove(path);
 }
 
-std::vector<std::optional<Place>> read_places(const std::string& folder, int ranks) {
-  std::vector<std::optional<Place>> places(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    std::ifstream file(file_of(folder, rank));
-    if (!file) continue;
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    try {
-      places[static_cast<std::size_t>(rank)] = parse_json(text).get<Place>();
-    } catch (const std::exception&) {
-      // Not a file that a rank has written: it counts as no answer.
-    }
+std::optional<Place> read_place(const std::string& folder, int rank) {
+  std::ifstream file(file_of(folder, rank));
+  if (!file) return std::nullopt;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  try {
+    return parse_json(text).get<Place>();
+  } catch (const std::exception&) {
+    return std::nullopt;  // not a file that a rank has written: it counts as no answer
   }
-  return places;
 }
 
 bool Hang::has_answered(int rank) const {
@@ -156,20 +152,21 @@ bool Hang::all_have_answered() const {
   return true;
 }
 
-int Hang::first_to_answer() const {
-  for (std::size_t rank = 0; rank < known.size(); ++rank)
-    if (has_answered(static_cast<int>(rank))) return static_cast<int>(rank);
-  return -1;
-}
-
 std::string PlaceFolder::ask(const Place& mine, double since, double patience) const {
   constexpr std::chrono::milliseconds pause{100};
   const double end = now() + patience;
   write_place(path, mine);
-  Hang hang{read_places(path, ranks), since};
-  for (; !hang.all_have_answered() && now() < end; hang.known = read_places(path, ranks))
+  Hang hang{std::vector<std::optional<Place>>(static_cast<std::size_t>(ranks)), since};
+  for (;;) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (hang.has_answered(rank)) continue;
+      hang.known[static_cast<std::size_t>(rank)] = read_place(path, rank);
+      // All ranks' files are for the one that speaks to read: of thousands of ranks they are many.
+      if (rank < mine.rank && hang.has_answered(rank)) return "";
+    }
+    if (hang.all_have_answered() || now() >= end) return verdict(hang);
     std::this_thread::sleep_for(pause);
-  return hang.first_to_answer() == mine.rank ? verdict(hang) : "";
+  }
 }
 
 std::string verdict(const Hang& hang) {

@@ -36,8 +36,8 @@ void write_place(const std::string& folder, const Place& place);
 /// Removes what ranks have written there.
 void remove_places(const std::string& folder);
 
-/// By rank, of `ranks`; nothing for one whose file is not there or cannot be read.
-std::vector<std::optional<Place>> read_places(const std::string& folder, int ranks);
+/// What that rank has written last; nothing where its file is not there or cannot be read.
+std::optional<Place> read_place(const std::string& folder, int rank);
 
 /// Where the ranks stand: known[r] is what rank r last wrote. Those that wrote before `since` have not
 /// answered.
@@ -46,7 +46,6 @@ struct Hang {
   double since = 0;
   bool has_answered(int rank) const;
   bool all_have_answered() const;
-  int first_to_answer() const;  ///< the lowest; -1 for none
 };
 
 /// A folder by which ranks tell each other.
@@ -54,8 +53,8 @@ struct PlaceFolder {
   std::string path;
   int ranks = 1;
 
-  /// Tells this rank's place and waits for the others', no longer than `patience` seconds. The verdict, where
-  /// this rank is the lowest of those that have answered since then; else "".
+  /// Tells this rank's place. Where a lower one has answered since then: "", at once. Else waits for all of
+  /// them, no longer than `patience` seconds, and gives the verdict.
   std::string ask(const Place& mine, double since, double patience) const;
 };
 

@@ -20,7 +20,7 @@
 namespace ztrain::telemetry {
 namespace {
 
-constexpr std::chrono::seconds after_the_speaker{5};
+constexpr double after_the_speaker = 5;  ///< seconds, beside those that it waits for answers
 
 std::string not_asked(const std::exception& error) {
   return fmt::format("the ranks could not be asked where they are: {}\n", reason_of(error));
@@ -152,15 +152,19 @@ bool Watchdog::consult(std::string& text, std::unique_lock<std::mutex>& lock) {
   const PlaceFolder folder = *places_;
   const Place place = place_now();
   const double idle = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_beat_).count();
-  const double patience = std::clamp(timeout_.count(), 1.0, 30.0);
+  const double seconds = patience();
   lock.unlock();
-  auto answer = aside([=] { return folder.ask(place, wall_clock() - idle - 1, patience); });
+  auto answer = aside([=] { return folder.ask(place, wall_clock() - idle - 1, seconds); });
   const bool answered =
-      answer.wait_for(std::chrono::duration<double>(2 * patience + 5)) == std::future_status::ready;
+      answer.wait_for(std::chrono::duration<double>(2 * seconds + 5)) == std::future_status::ready;
   std::string verdict = answered ? answer.get() : fmt::format("{} does not answer\n", folder.path);
   lock.lock();
   text += "\n" + verdict;
   return !verdict.empty();
+}
+
+double Watchdog::patience() const {
+  return std::clamp(timeout_.count(), 1.0, 30.0);
 }
 
 std::string Watchdog::message() const {
@@ -193,7 +197,7 @@ void Watchdog::watch() {
     const auto goes_on = [&] { return stop_ || last_beat_ != since; };
     const bool speaks = consult(text, lock);
     // The job ends with the rank that speaks; where it does not, this one ends too.
-    if (!speaks) wake_.wait_for(lock, after_the_speaker, goes_on);
+    if (!speaks) wake_.wait_for(lock, std::chrono::duration<double>(patience() + after_the_speaker), goes_on);
     if (goes_on()) continue;  // it was slow
     lock.unlock();
     const std::lock_guard acts(acting_);

@@ -74,6 +74,8 @@ class Watchdog {
   Place place_now() const;
   Place completed(Place place) const;
   bool consult(std::string& text, std::unique_lock<std::mutex>& lock);
+  /// Seconds that other ranks' answers are waited for.
+  double patience() const;
   std::string message() const;
 
   mutable std::mutex mutex_;

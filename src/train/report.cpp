@@ -105,6 +105,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   for (const auto& [what, value] : lines_on_data(d, data, session.rank() == 0)) line(what, value);
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train()));
+  line("saves", config::saving_summary(
+                    d, plan::checkpoint_bytes(d, job.layout.parameter_count(), job.layout.trained_count())));
   return text + job::memory_table(job.train(), plan::memory_of(job.programs.all()));
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "checkpoint/rank_group.hpp"
@@ -14,20 +15,25 @@ namespace {
 constexpr double much_longer = 1.3, share_of_step = 0.02;
 constexpr std::size_t most_named = 3;
 
-/// The median over the ranks of a stage; of an even number the lower of the two in the middle.
-double usual(const std::vector<RankBusy>& by_rank, int stage, std::size_t phase) {
-  std::vector<double> all;
-  for (const RankBusy& rank : by_rank)
-    if (rank.stage == stage) all.push_back(rank.seconds[phase]);
-  std::sort(all.begin(), all.end());
-  return all[(all.size() - 1) / 2];
+/// By stage: the median over its ranks; of an even number the lower of the two in the middle.
+std::map<int, double> usual_seconds(const std::vector<RankBusy>& by_rank, std::size_t phase) {
+  std::map<int, std::vector<double>> all;
+  for (const RankBusy& rank : by_rank) all[rank.stage].push_back(rank.seconds[phase]);
+  std::map<int, double> medians;
+  for (auto& [stage, seconds] : all) {
+    const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    medians[stage] = *middle;
+  }
+  return medians;
 }
 
 std::string describe_phase(const std::vector<RankBusy>& by_rank, std::size_t phase, std::int64_t steps,
                            double total) {
+  const std::map<int, double> usual = usual_seconds(by_rank, phase);
   std::vector<std::pair<double, std::size_t>> slow;
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
-    const double own = by_rank[r].seconds[phase], others = usual(by_rank, by_rank[r].stage, phase);
+    const double own = by_rank[r].seconds[phase], others = usual.at(by_rank[r].stage);
     if (own >= much_longer * others && own - others >= share_of_step * total) slow.emplace_back(own, r);
   }
   std::sort(slow.rbegin(), slow.rend());
@@ -36,7 +42,7 @@ std::string describe_phase(const std::vector<RankBusy>& by_rank, std::size_t pha
     const auto& [own, r] = slow[i];
     const auto n = static_cast<double>(steps);
     text += fmt::format("{}rank {} ({}) {:.3g} s a step, where {:.3g} s is usual", text.empty() ? "" : ", ",
-                        r, by_rank[r].host, own / n, usual(by_rank, by_rank[r].stage, phase) / n);
+                        r, by_rank[r].host, own / n, usual.at(by_rank[r].stage) / n);
   }
   if (slow.size() > most_named) text += fmt::format(", and {} more", slow.size() - most_named);
   return text.empty() ? "" : fmt::format("{}: {}", busy_phases[phase], text);

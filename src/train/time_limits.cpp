@@ -56,7 +56,7 @@ std::optional<double> TimeLimits::seconds_left(double session_lasts, double cloc
 }
 
 double TimeLimits::margin() const {
-  return least_margin_ + longest_turn_ + longest_save_;
+  return least_margin_ + longest_turn_ + (longest_save_ > 0 ? longest_save_ : expected_save_);
 }
 
 }  // namespace ztrain::train

@@ -34,6 +34,8 @@ class TimeLimits {
   /// (an evaluation, a save), and then the longest save.
   void turn_took(double seconds);
   void save_took(double seconds);
+  /// Stands for the longest save until one has been measured.
+  void expect_save(double seconds) { expected_save_ = seconds; }
 
   /// Of this rank, for the others: rank 0 counts the time.
   runtime::Report report(const runtime::Session& session, bool failed) const;
@@ -55,7 +57,7 @@ class TimeLimits {
   double most_minutes_ = 0;  ///< 0: no limit
   double least_margin_ = 0;
   std::optional<double> allocation_end_;
-  double longest_turn_ = 0, longest_save_ = 0;
+  double longest_turn_ = 0, longest_save_ = 0, expected_save_ = 0;
 };
 
 }  // namespace ztrain::train

@@ -134,6 +134,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
         "checkpoint.folder: {} does not see '{}', which rank 0 has made: give a folder that all nodes share",
         session_.host(), folder);
   });
+  prepare_for_saves();
   // Finds ids beyond the vocabulary, the usual mistake, before anything runs.
   session.agree("reading the first batch", [&] { fill_inputs(); });
   console_.print(progress_.step < facts_.steps
@@ -168,6 +169,19 @@ void Trainer::hold_folders() {
   make_writable(folder, "checkpoint.folder");
   if (!std::filesystem::equivalent(folder, output))
     folders_.push_back(hold(folder, "checkpoint.folder", session_.host(), patience));
+}
+
+/// A disk without room is better found now, when nothing is trained that it could lose.
+void Trainer::prepare_for_saves() {
+  constexpr double slow = 1e8;  // bytes a second of a rank, until a save has been measured
+  if (deck_.checkpoint.interval < 0 || progress_.step >= facts_.steps) return;
+  const Layout& layout = worker_.job().layout;
+  const double bytes = plan::checkpoint_bytes(deck_, layout.parameter_count(), layout.trained_count());
+  limits_.expect_save(bytes / session_.size() / slow);
+  session_.agree("preparing the output folder", [&] {
+    if (session_.rank() == 0)
+      checkpoint::require_room(config::checkpoint_folder(deck_), static_cast<std::int64_t>(bytes));
+  });
 }
 
 Ending Trainer::run() {

@@ -86,6 +86,7 @@ class Trainer {
           Prepared prepared, std::string version);
   Patience patience() const;
   void hold_folders();
+  void prepare_for_saves();
   void open_snapshots();
   void clear_snapshots();
   void begin_output();

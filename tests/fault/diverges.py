@@ -116,6 +116,9 @@ class Diverges(zt.Case):
         sixteen = {**settings, "watchdog.non_finite": "stop", "precision.preset": "deepspeed-fp16"}
         result = zt.run(0, ["check", self.deck, *zt.words_of(sixteen)])
         self.assert_refused(result, r"watchdog\.non_finite = \"stop\" does not go with precision\.parameters = \"fp16\"")
+        early = {**settings, "watchdog.non_finite": "stop", "optimizer.during_backward": True, "optimizer.max_norm": 0}
+        result = zt.run(0, ["check", self.deck, *zt.words_of(early)])
+        self.assert_refused(result, r"non_finite = \"stop\" saves the state before the step, which optimizer\.during_backward = true does not")
 
     def test_validation_data_without_a_loss_put_a_checkpoint_off_once(self):
         """The validation data have a letter that those of training lack."""

@@ -134,7 +134,7 @@ TEST_F(CheckpointRetention, OfOneThatCannotBeWrittenNothingIs) {
   } catch (const checkpoint::NotSaved& e) {
     error = e.what();
   }
-  EXPECT_TRUE(contains(error, "step_2.tmp: No space left on device: this checkpoint takes ")) << error;
+  EXPECT_TRUE(contains(error, "step_2.tmp: No space left on device: a checkpoint takes ")) << error;
   EXPECT_FALSE(written) << "the files are not begun";
   EXPECT_FALSE(fs::exists(at / "step_2.tmp"));
   EXPECT_EQ(steps(), Steps{1});

@@ -11,6 +11,7 @@ class CheckpointTools(zt.Case):
     def setUpClass(cls):
         super().setUpClass()
         cls.run_folder = cls.train(2, "two", {"checkpoint.interval": 3})
+        cls.first = cls.last
         cls.saved = cls.run_folder / "checkpoints" / "step_6"
         cls.older = cls.saved.parent / "step_3"
 
@@ -39,6 +40,16 @@ class CheckpointTools(zt.Case):
         deck = self.folder / "found.toml"
         deck.write_text(self.command(0, "inspect", self.saved, "--deck"))
         self.assertIn("the deck is valid", self.command(0, "check", deck))
+
+    def test_plans_say_how_large_they_are(self):
+        frozen = {"lora.rank": 4, "lora.random_base": True, "precision.preset": "bf16"}
+        for number, keys in enumerate(({}, {"optimizer.name": "adamw_8bit"}, {"precision.preset": "bf16", "mesh.pipeline": 2}, frozen)):
+            run = self.train(2, f"size_{number}", {**keys, "run.steps": 1})
+            found = json.loads(self.command(0, "inspect", run / "checkpoints/step_1", "--json"))
+            planned = json.loads(self.command(0, "plan", self.deck, "--ranks", 2, "--json", *zt.words_of(keys)))
+            saved = sum(t["bytes"] for t in found["tensors"])
+            self.assertAlmostEqual(planned["verdict"]["checkpoint_bytes"] / saved, 1, delta=0.002)
+        self.assertIn("each, every 3 steps and at the end; room for 3 (checkpoint.keep = 2)", self.first.out)
 
     def test_the_mesh_that_wrote_them_does_not_matter(self):
         copy = self.folder / "copy" / "step_3"

@@ -19,6 +19,7 @@ class Failures(Scripts):
             ("143", "srun: error: n1: task 0: Segmentation fault", 1),
             ("137", "srun: error: n2: tasks 8-9: Killed\nsrun: error: n1: task 0: Exited with exit code 1", 1),
             ("141", "srun: error: n1: task 0: Broken pipe", 1),
+            ("137", "srun: error: n1: task 3: Out Of Memory", 1),
             ("141", "", 1),
             ("143", "", 0),
             ("137", failed, 0),

@@ -72,6 +72,19 @@ std::string optimizer_summary(const Deck& deck) {
                      o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
 }
 
+std::string saving_summary(const Deck& deck, double bytes) {
+  const Checkpoint& c = deck.checkpoint;
+  if (c.interval < 0) return "none (checkpoint.interval = -1)";
+  const std::string size = format_decimal_bytes(bytes);
+  if (c.interval == 0)
+    return fmt::format("{}, at the end alone (checkpoint.interval = 0): after a crash all starts anew", size);
+  // The next one is whole before the oldest goes.
+  const std::string room = c.keep == 0
+                               ? "all are kept (checkpoint.keep = 0)"
+                               : fmt::format("room for {} (checkpoint.keep = {})", c.keep + 1, c.keep);
+  return fmt::format("{} each, every {} and at the end; {}", size, count_text(c.interval, "step"), room);
+}
+
 std::string offload_summary(const Deck& deck) {
   const Offload& o = deck.offload;
   std::vector<std::pair<std::string, std::string>> sent;  // where to, and what

@@ -17,6 +17,10 @@ std::string precision_summary(const Deck& deck);
 /// "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1"
 std::string optimizer_summary(const Deck& deck);
 
+/// "847 GB each, every 250 steps and at the end; room for 4 (checkpoint.keep = 3)". bytes: of one, from all
+/// ranks.
+std::string saving_summary(const Deck& deck, double bytes);
+
 /// "master, optimizer -> cpu; activations -> nvme (0.5 of them)"; "" where nothing is sent away.
 std::string offload_summary(const Deck& deck);
 

@@ -66,8 +66,14 @@ void check_rounding(const Deck& deck) {
           blame(deck, {"precision.rounding", "precision.master", "precision.preset"}), name_of(p.master));
 }
 
-/// The loss scale of fp16 is found by steps that are not finite.
+/// The loss scale of fp16 is found by steps that are not finite; where units are stepped during backward,
+/// there is no state before the step any more.
 void check_non_finite(const Deck& deck) {
+  REQUIRE(deck.watchdog.non_finite != "stop" || !deck.optimizer.during_backward,
+          "{}: watchdog.non_finite = \"stop\" saves the state before the step, which "
+          "optimizer.during_backward = true does not keep "
+          "(such a step ends the run there anyway, unsaved); nearest legal: skip",
+          blame(deck, {"watchdog.non_finite", "optimizer.during_backward"}));
   REQUIRE(deck.watchdog.non_finite != "stop" || deck.precision.parameters != DType::f16,
           "{}: watchdog.non_finite = \"stop\" does not go with precision.parameters = \"fp16\", whose loss "
           "scale is found by steps that are not finite; nearest legal: skip",

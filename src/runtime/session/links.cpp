@@ -46,16 +46,10 @@ double rate_of(MPI_Comm world, int color, std::vector<float>& data, int times) {
   return rate;
 }
 
-/// What SLURM calls this rank's node, which need not be its host's name: it is what jobs are kept away from.
-std::string node_name(const Session& session) {
-  const char* name = std::getenv("SLURMD_NODENAME");
-  return name != nullptr && *name != '\0' ? name : session.host();
-}
-
 /// The name of each node, on every rank.
 std::vector<std::string> hosts_of(const Session& session) {
   constexpr std::size_t length = 64;
-  std::string mine = node_name(session).substr(0, length - 1);
+  std::string mine = session.host().substr(0, length - 1);
   mine.resize(length);
   std::string all(length * static_cast<std::size_t>(session.size()), '\0');
   check_mpi(MPI_Allgather(mine.data(), length, MPI_CHAR, all.data(), length, MPI_CHAR, session.world()),

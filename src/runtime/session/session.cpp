@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/host_threads.hpp"
 #include "base/plain_text.hpp"
 #include "base/reason.hpp"
 #include "runtime/device/device.hpp"
@@ -44,8 +45,7 @@ Session::Session(int* argc, char*** argv)
   // MPI writes to sockets of ranks that may be gone: the launcher is to see the rank that died first, not
   // those that this signal would end at once and without a word.
   if (size_ > 1) std::signal(SIGPIPE, SIG_IGN);
-  char host[256] = {};
-  host_ = gethostname(host, sizeof host - 1) == 0 ? host : "unknown host";
+  host_ = node_name();
   find_place();
 }
 

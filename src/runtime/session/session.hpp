@@ -69,7 +69,7 @@ class Session {
   int nodes() const { return nodes_; }
   int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   int node() const { return node_; }  ///< index of this rank's node, in the order of the nodes' first ranks
-  const std::string& host() const { return host_; }
+  const std::string& host() const { return host_; }  ///< its node_name()
   const SlurmHints& slurm() const { return slurm_; }
   /// A duplicate of MPI_COMM_WORLD that ztrain has for itself; MPI errors on it are returned, not fatal.
   MPI_Comm world() const { return world_; }
