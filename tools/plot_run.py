@@ -2,13 +2,17 @@
 """Plots a run from its metrics.jsonl: loss, speed, where the time of a step goes, gradient norm and learning rate.
 
     tools/plot_run.py RUN_FOLDER [MORE_RUN_FOLDERS ...] [-o PICTURE.png]
+    tools/plot_run.py FOLDER_OF_RUNS                     all runs in it
     tools/plot_run.py RUN_FOLDER --last-validation       prints the last held-out loss and draws nothing
 
-Of several runs loss, speed and gradient norm are overlaid; the time of a step is the first one's. Needs numpy and matplotlib.
+Of several runs loss, speed and gradient norm are overlaid; the time of a step is the first one's. Lines are moving means, all over as
+many steps, of the values that are drawn faintly. Needs numpy and matplotlib.
 """
 import argparse
 import json
+import os
 import pathlib
+import re
 import sys
 
 from packages import lacks
@@ -36,7 +40,8 @@ class Run:
         path = pathlib.Path(folder)
         if path.is_dir():
             path = path / "metrics.jsonl"
-        self.name = path.parent.name or str(path)
+        self.folder = path.absolute().parent
+        self.name = self.folder.name
         steps, validation = {}, {}
         with open(path, encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
@@ -82,33 +87,38 @@ def smooth(values, window):
         return (total[high] - total[low]) / (count[high] - count[low])
 
 
-def window_of(count):
-    return max(1, count // 40) | 1
+def window_of(runs):
+    return max(1, max(len(run.steps) for run in runs) // 40) | 1
 
 
 def styles(runs):
     """(run, colour, width of its line): the first is widest, so that it shows under one that is the same."""
-    widths = [1.8 + 1.2 * min(left, 2) for left in range(len(runs) - 1, -1, -1)]
-    return zip(runs, COLOURS * len(runs), widths)
+    widths = [1.8 + 1.2 * min(left, 2) for left in range(len(runs) - 1, -1, -1)] if len(runs) < 4 else [1.5] * len(runs)
+    colours = COLOURS
+    if len(runs) > len(COLOURS):
+        from matplotlib import colormaps
+        colours = [colormaps["turbo"](place) for place in numpy.linspace(0.05, 0.95, len(runs))]
+    return zip(runs, colours, widths)
 
 
-def curve(axes, run, key, colour, width, label):
+def curve(axes, runs, run, key, colour, width, label):
     """The values, faint, and their moving mean."""
     step, values = run.column("step"), run.column(key)
     axes.plot(step, values, color=colour, alpha=0.25, linewidth=0.8)
-    return axes.plot(step, smooth(values, window_of(len(values))), color=colour, linewidth=width, label=label)
+    return axes.plot(step, smooth(values, window_of(runs)), color=colour, linewidth=width, label=label)
 
 
 def plot_loss(axes, runs):
+    alone = len(runs) == 1
     for run, colour, width in styles(runs):
-        curve(axes, run, "loss", colour, width, "train" if len(runs) == 1 else run.name)
+        curve(axes, runs, run, "loss", colour, width, "train")
         if run.validation:
             x, y = zip(*run.validation)
-            name = "held out" if len(runs) == 1 else f"{run.name}, held out"
-            axes.plot(x, y, "o-", color=COLOURS[1] if len(runs) == 1 else colour, markersize=4.5, linewidth=0.8,
-                      markeredgecolor="white", label=f"{name}, last {y[-1]:.4f}")
-    axes.set(title="Loss (nats per token)")
-    axes.legend(frameon=False)
+            axes.plot(x, y, "o-", color=COLOURS[1] if alone else colour, markersize=4.5, linewidth=0.8,
+                      markeredgecolor="white", label=f"held out, last {y[-1]:.4f}")
+    axes.set(title="Loss (nats per token)" + ("" if alone else "; circles: held out"))
+    if alone:
+        axes.legend(frameon=False)
 
 
 def median_speed(run):
@@ -117,25 +127,24 @@ def median_speed(run):
     if not numpy.isfinite(speed).any():
         return ""
     used = f", MFU {100 * numpy.nanmedian(mfu):.1f} %" if numpy.nansum(mfu) > 0 else ""
-    return f" (median {numpy.nanmedian(speed):,.0f}{used})"
+    return f"median {numpy.nanmedian(speed):,.0f}{used}"
 
 
 def plot_speed(axes, runs):
     alone = len(runs) == 1
     for run, colour, width in styles(runs):
-        curve(axes, run, "tokens_per_s", COLOURS[2] if alone else colour, width, run.name + median_speed(run))
+        curve(axes, runs, run, "tokens_per_s", COLOURS[2] if alone else colour, width, run.name)
     known = [speed for speed in (run.column("tokens_per_s") for run in runs) if numpy.isfinite(speed).any()]
     if known:
         axes.set_ylim(0, 1.25 * max(numpy.nanpercentile(speed, 99) for speed in known))
-    axes.set(title="Tokens per second" + (median_speed(runs[0]) if alone else ""))
-    if not alone:
-        axes.legend(frameon=False, loc="lower right")
+    median = median_speed(runs[0]) if alone else ""
+    axes.set(title="Tokens per second" + (f" ({median})" if median else ""))
 
 
 def plot_time(axes, runs):
     run = runs[0]
     step, total = run.column("step"), run.seconds("total")
-    width = window_of(len(step))
+    width = window_of([run])
     parts = [(part.replace("_", " "), run.seconds(part), colour) for part, colour in PARTS]
     rest = total - sum(values for _, values, _ in parts)
     parts += [("other", numpy.maximum(rest, 0.0), OTHER), ("save", run.seconds("save"), SAVE)]
@@ -156,19 +165,36 @@ def plot_norm(axes, runs):
     alone, lines = len(runs) == 1, []
     right = axes.twinx()
     for run, colour, width in styles(runs):
-        lines += curve(axes, run, "grad_norm", COLOURS[3] if alone else colour, width, "gradient norm" if alone else run.name)
+        lines += curve(axes, runs, run, "grad_norm", COLOURS[3] if alone else colour, width, "gradient norm")
         norm = run.column("grad_norm")
         positive = norm[norm > 0]
         if len(positive) and positive.max() > 20 * numpy.median(positive):
             axes.set_yscale("log")
         rate = right.plot(run.column("step"), run.column("lr"), color=COLOURS[4] if alone else colour, linewidth=1.4,
-                          linestyle="-" if alone else "--", label="learning rate" if alone else f"{run.name}, learning rate")
+                          linestyle="-" if alone else "--", label="learning rate")
         lines += rate
     right.set_ylim(bottom=0)
     right.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     right.spines["top"].set_visible(False)
-    axes.legend(lines, [line.get_label() for line in lines], frameon=False, loc="upper right")
-    axes.set(title="Gradient norm before clipping, and learning rate")
+    if alone:
+        axes.legend(lines, [line.get_label() for line in lines], frameon=False, loc="upper right")
+    axes.set(title="Gradient norm before clipping, and learning rate" + ("" if alone else " (dashed)"))
+
+
+def plot_names(axes, runs):
+    """Which run has which colour, with what it came to."""
+    from matplotlib.lines import Line2D
+    lines = []
+    for run, colour, width in styles(runs):
+        held_out = f", held out {run.validation[-1][1]:.4f}" if run.validation else ""
+        median = median_speed(run)
+        lines.append(Line2D([], [], color=colour, linewidth=width, label=run.name + held_out + (f", {median} tokens/s" if median else "")))
+    axes.legend(handles=lines, ncol=columns_of(runs), frameon=False, loc="upper left", borderaxespad=0)
+    axes.axis("off")
+
+
+def columns_of(runs):
+    return max(1, min(3, 200 // (max(len(run.name) for run in runs) + 50)))
 
 
 def plot(runs, output):
@@ -177,41 +203,66 @@ def plot(runs, output):
     from matplotlib import pyplot, ticker
     pyplot.rcParams.update({"font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.grid": True,
                             "grid.alpha": 0.25, "axes.spines.top": False, "axes.titlelocation": "left"})
-    figure, axes = pyplot.subplots(2, 2, figsize=(12, 7.2), constrained_layout=True)
-    plot_loss(axes[0, 0], runs)
-    plot_speed(axes[0, 1], runs)
-    plot_time(axes[1, 0], runs)
-    plot_norm(axes[1, 1], runs)
-    for panel in axes.flat:
+    below = 0 if len(runs) == 1 else 0.25 * -(-len(runs) // columns_of(runs))  # inches
+    figure = pyplot.figure(figsize=(12, 7.2 + below), constrained_layout=True)
+    grid = figure.add_gridspec(2 if below == 0 else 3, 2, height_ratios=[1, 1] if below == 0 else [3.4, 3.4, below])
+    axes = [figure.add_subplot(grid[place // 2, place % 2]) for place in range(4)]
+    for draw, panel in zip((plot_loss, plot_speed, plot_time, plot_norm), axes):
+        draw(panel, runs)
         panel.set_xlabel("step")
         panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         panel.margins(x=0.01)
-    named = ", ".join(run.name for run in runs[:4])
-    figure.suptitle(named + (f" and {len(runs) - 4} more" if len(runs) > 4 else ""), fontsize=12)
+    if below:
+        plot_names(figure.add_subplot(grid[2, :]), runs)
+    means = f", moving means over {window_of(runs)} steps" if window_of(runs) > 1 else ""
+    figure.suptitle(runs[0].name if len(runs) == 1 else f"{len(runs)} runs{means}", fontsize=12)
     figure.savefig(output, dpi=130)
+
+
+def folders_of(given):
+    """Of a folder that is no run's: those of the runs in it, in the order of the numbers in their names."""
+    folder = pathlib.Path(given)
+    if not folder.is_dir() or (folder / "metrics.jsonl").exists():
+        return [given]
+    number = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+    order = lambda path: [float(part) if odd % 2 else part for odd, part in enumerate(re.split(f"({number})", str(path)))]
+    return sorted((path.parent for path in folder.glob("*/metrics.jsonl")), key=order) or [given]
+
+
+def name_by_difference(runs):
+    """Gives the runs the names of the folders below the one that has them all, which it returns."""
+    if len({run.folder for run in runs}) == 1:
+        return runs[0].folder
+    common = pathlib.Path(os.path.commonpath([run.folder for run in runs]))
+    for run in runs:
+        run.name = str(run.folder.relative_to(common))
+    return common
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN_FOLDER")
-    parser.add_argument("-o", "--output", help="picture to write (default: plot.png in the first folder)")
+    parser.add_argument("-o", "--output", help="picture to write (default: plot.png in the run's folder, of several in the one that has them all)")
     parser.add_argument("--last-validation", action="store_true", help="only print the last held-out loss")
     arguments = parser.parse_args()
     try:
-        runs = [Run(folder) for folder in arguments.runs]
+        runs = [Run(folder) for given in arguments.runs for folder in folders_of(given)]
     except OSError as error:
         sys.exit(f"plot_run.py: {error.filename}: {error.strerror}")
+    common = name_by_difference(runs)
     if arguments.last_validation:
-        print(f"{runs[0].validation[-1][1]:.4f}" if runs[0].validation else "none: the run came to no evaluation (evaluation.interval)")
+        for run in runs:
+            last = f"{run.validation[-1][1]:.4f}" if run.validation else "none: the run came to no evaluation (evaluation.interval)"
+            print(last if len(runs) == 1 else f"{run.name}: {last}")
         return
-    if not runs[0].steps:
+    begun = [run for run in runs if run.steps]
+    if not begun:
         sys.exit(f"plot_run.py: no step in {arguments.runs[0]} yet")
-    folder = pathlib.Path(arguments.runs[0])
-    output = arguments.output or str((folder if folder.is_dir() else folder.parent) / "plot.png")
+    output = arguments.output or os.path.relpath(common / "plot.png")
     if MISSING:
         sys.exit(f"plot_run.py: {lacks(MISSING)}")
     try:
-        plot(runs, output)
+        plot(begun, output)
     except ModuleNotFoundError as missing:
         sys.exit(f"plot_run.py: {lacks(missing.name)}")
     except OSError as error:

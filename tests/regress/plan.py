@@ -259,9 +259,8 @@ class Plan(zt.Case):
 
     def test_mixtures_and_runs_without_checkpoints_are_planned(self):
         more = ['--data.train=["a.h5", "b.h5"]', "--data.weights=[3, 1]", "--checkpoint.interval=-1"]
-        with_one, without = self.plan(SMOKE, "--ranks", 2), self.plan(SMOKE, "--ranks", 2, *more)
-        saves = "  checkpoints      1.50 MB,\n                   at the end alone (checkpoint.interval = 0): after a crash all starts anew\n"
-        self.assertEqual(with_one.replace(saves, "  checkpoints      none (checkpoint.interval = -1)\n"), without)
+        said, none = r"1\.50 MB,\s+at the end alone .*: after a crash all starts anew", "none (checkpoint.interval = -1)"
+        self.assertEqual(re.sub(said, none, self.plan(SMOKE, "--ranks", 2)), self.plan(SMOKE, "--ranks", 2, *more))
 
     def test_what_cannot_fit_at_all_says_so(self):
         text = self.plan(SMOKE, "--ranks", 2, "--device-memory", "0.0001", "--beside", "0")

@@ -224,7 +224,19 @@ class Slurm(Scripts):
             self.assertIn(f"--run.output=runs/tries-40/optimizer.lr={rate},batch.global={batch} ", program)
             found.append((rate, batch))
         self.assertEqual(found, [(rate, batch) for rate in ("1e-4", "3e-4", "1e-3") for batch in ("32", "64")])
+        self.assertNotIn("--checkpoint.export", program)
+        deck = self.root / "inputs/exports.toml"
+        deck.write_text((self.root / "inputs/smoke.toml").read_text().replace("[checkpoint]\n", '[checkpoint]\nexport = "model"\n'))
+        lists = ("inputs/exports.toml", "optimizer.betas=[0.9,0.95],[0.9,0.99]", "lora.targets=[a,b],c,[d]")
+        job = {**array, "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MIN": "3", "SLURM_ARRAY_TASK_COUNT": "2"}
+        *_, program = self.submit(job, *lists, script="array_sweep.sh")
+        self.assertIn("of 6 combinations this array has 2\n", self.done.stdout)
+        output = "runs/tries-40/optimizer.betas=[0.9,0.99],lora.targets=[a,b]"
+        own = f"--run.output={output} --checkpoint.folder={output}/checkpoints --checkpoint.export={output}/model"
+        self.assertIn(f" --optimizer.betas=[0.9,0.99] --lora.targets=[a,b] {own} ", program)
         for job, wrong, said in (
+            ({"SLURM_ARRAY_TASK_ID": "0"}, (*words, "--checkpoint.folder=here"), "'--checkpoint.folder=here' would be the same for all tasks"),
+            ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/none.toml", "a.b=1"), "inputs/none.toml: no such deck"),
             ({"SLURM_ARRAY_TASK_ID": "6"}, words, r"6 combinations, and none for task 6: sbatch --array=0-5"),
             ({}, words, r"no job array: sbatch --array=0-5"),
             ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/smoke.toml", "lr"), r"'lr' is neither KEY=VALUE"),

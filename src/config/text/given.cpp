@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <ranges>
 
 #include "base/plain_text.hpp"
@@ -87,14 +88,37 @@ struct Collector {
   }
 };
 
-toml::table override_value(const Field& field, const std::string& text) {
-  const bool words = field.access.index() == 0 || type_name(field) == "dtype";
+/// Nothing where the text is no value of TOML.
+std::optional<toml::table> as_toml(const std::string& text) {
   try {
     toml::table table = parse_toml(fmt::format("value = {}", text), "command line");
-    if (table.size() == 1 && (!words || table.get("value")->is_string())) return table;
+    if (table.size() == 1) return table;
   } catch (const Error&) {
-    // Not TOML: a bare word.
+    // A bare word.
   }
+  return std::nullopt;
+}
+
+/// A list may be given without brackets, and its words without quotes: a,b.
+toml::table list_value(const std::string& text) {
+  if (auto table = as_toml(text);
+      table && (table->get("value")->is_array() || table->get("value")->is_string()))
+    return *table;
+  if (auto table = as_toml(fmt::format("[{}]", text));
+      table && text.find_first_not_of(" ,") != std::string::npos)
+    return *table;
+  toml::array words;
+  for (const auto& word : std::views::split(text, ','))
+    words.push_back(std::string(word.begin(), word.end()));
+  return words.size() > 1 ? toml::table{{"value", words}} : toml::table{{"value", text}};
+}
+
+toml::table override_value(const Field& field, const std::string& text) {
+  const std::string type = type_name(field);
+  if (type == "list of strings" || type == "list of numbers" || type == "two numbers")
+    return list_value(text);
+  const bool words = field.access.index() == 0 || type == "dtype";
+  if (auto table = as_toml(text); table && (!words || table->get("value")->is_string())) return *table;
   return toml::table{{"value", text}};
 }
 

@@ -58,7 +58,7 @@ constexpr const char* markdown_head = R"(# The input deck
 This page is generated from the field table in `src/config/fields/fields_*.cpp`: `ztrain deck --markdown > docs/inputs.md`.
 `ztrain deck` prints the same as a commented deck to start from.
 
-A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file:
+A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file, a list as `a,b`:
 `ztrain input.toml --optimizer.lr=1e-4 --run.steps=2000`. An unknown key, a value that is not legal, or two keys that
 contradict each other stop the program with the file and the line. The run's output folder receives the resolved deck, in
 which each value has a comment that tells where it came from.

@@ -126,5 +126,23 @@ TEST(Resume, PathsMayMakeTheSavedDeckLargerThanAUsersMayBe) {
   EXPECT_TRUE(changes_forbidden_on_resume(deck, saved).empty());
 }
 
+TEST(Config, ListsOnTheCommandLineNeedNoBrackets) {
+  const auto given = [](const std::string& words) { return deck_of("", {words}); };
+  using Strings = std::vector<std::string>;
+  EXPECT_EQ(given("--data.train=/a.h5,/b/*.h5").data.train, (Strings{"/a.h5", "/b/*.h5"}));
+  EXPECT_EQ(given("--data.train=/the data/[ab].h5").data.train, Strings{"/the data/[ab].h5"});
+  EXPECT_EQ(given("--data.train=\"/a,b.h5\"").data.train, Strings{"/a,b.h5"});
+  EXPECT_EQ(given("--data.train=\"/a,b.h5\",\"/c.h5\"").data.train, (Strings{"/a,b.h5", "/c.h5"}));
+  EXPECT_EQ(given("--data.train=[\"/a.h5\"]").data.train, Strings{"/a.h5"});
+  EXPECT_EQ(given("--data.weights=1").data.weights, std::vector<double>{1});
+  EXPECT_EQ(deck_of("", {"--data.train=/a,/b", "--data.weights=1, 0.5"}).data.weights,
+            (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(given("--optimizer.betas=0.8,0.9").optimizer.beta2, 0.9);
+  EXPECT_NE(deck_error("", {"--recompute.pieces=ffn,nor"}).find("[\"ffn\", \"nor\"] is not legal"),
+            std::string::npos)
+      << deck_error("", {"--recompute.pieces=ffn,nor"});
+  EXPECT_NE(deck_error("", {"--data.weights="}), "no error");
+}
+
 }  // namespace
 }  // namespace ztrain::config::config_texts_test
