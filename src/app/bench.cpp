@@ -31,8 +31,8 @@ int bench(const Invocation& call) {
   std::string path, json;
   bench::BenchRequest request;
   parser.option("deck", path, "the deck").required().local_path();
-  parser.option("--steps", request.steps, "timed steps").range(1, 1'000'000);
-  parser.option("--warmup", request.warmup, "steps before them").range(0, 1'000'000);
+  parser.option("--steps", request.steps, "timed steps (default: 10)").range(1, 1'000'000);
+  parser.option("--warmup", request.warmup, "steps before them (default: 3)").range(0, 1'000'000);
   parser.flag("--kernels", request.kernels, "also run each kernel of the step alone");
   parser.option("--json", json, "file for the same numbers as one JSON object").local_path();
   parser.keep_others();

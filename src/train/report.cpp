@@ -124,7 +124,7 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
   const StepScalars& s = worker.scalars();
   telemetry::StepRecord r;
   r.step = progress.step;
-  r.loss = s.loss;
+  r.loss = s.valid_tokens > 0 ? s.loss : std::numeric_limits<double>::quiet_NaN();
   r.grad_norm = s.gradient_norm;
   r.lr = s.learning_rate;
   r.tokens = progress.step * facts.tokens_per_step;

@@ -274,7 +274,7 @@ bool Trainer::step() {
   if (stops_at_non_finite()) return false;
   ++progress_.step;
   progress_.samples += deck_.batch.global;
-  require_tokens();
+  warn_of_masked_step();
   const bool found_inf = worker_.scalars().found_inf != 0;
   progress_.evaluation_failed = false;
   progress_.validation_loss.reset();
@@ -289,12 +289,12 @@ bool Trainer::step() {
   return true;
 }
 
-/// The loss and the gradient are divided by the number of predicted tokens.
-void Trainer::require_tokens() const {
+/// Without a token to predict there is no loss, and the gradient is zero.
+void Trainer::warn_of_masked_step() {
   if (worker_.scalars().valid_tokens > 0) return;
-  throw runtime::AgreedError(fmt::format(
-      "step {}: none of its {} sequences holds a token that is to be predicted (loss_mask of data.train); "
-      "use data.packing = \"documents\", which leaves such documents out, or a larger batch.global",
+  console_.print(fmt::format(
+      "step {}: warning: none of its {} sequences holds a token that is to be predicted (loss_mask of data.train), so it has no "
+      "gradient; data.packing = \"documents\" leaves such documents out\n",
       progress_.step, deck_.batch.global));
 }
 

@@ -105,7 +105,7 @@ class Trainer {
   bool step();
   void step_with_timeline();
   void measure_outside();
-  void require_tokens() const;
+  void warn_of_masked_step();
   bool stops_at_non_finite();
   std::int64_t first_sample(std::int64_t samples, std::int64_t micro_batch) const;
   void fill_inputs();

@@ -199,7 +199,7 @@ class Asked(Generates):
 
     def test_speed_and_memory_are_said(self):
         self.generate(self.prompt[:9], "--tokens", 5)
-        self.assertRegex(self.last.err, r"memory per rank: weights [\d.]+ KiB, cache of 14 tokens 4\.38 KiB, all ")
+        self.assertRegex(self.last.err, r"memory per rank: weights [\d.]+ KiB in fp32, cache of 14 tokens 4\.38 KiB, all ")
         self.assertRegex(self.last.err, r"prefill 9 tokens, [\d.]+ tokens/s; decode 4 tokens, [\d.]+ tokens/s")
 
     def test_what_does_not_fit_is_refused_before_it_is_tried(self):

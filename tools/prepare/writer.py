@@ -105,6 +105,7 @@ class Writer:
             self.remove()
             raise
         self.buffered, self.tokens, self.documents = 0, 0, 0
+        self.all_are_trained = True
         self.columns["document_offsets"].add(np.zeros(1, np.int64))
 
     def begin(self, tokenizer):
@@ -130,6 +131,7 @@ class Writer:
         self.buffered += len(ids)
         self.columns["tokens"].add(ids)
         self.columns["loss_mask"].add(mask)
+        self.all_are_trained = self.all_are_trained and bool(np.all(mask))
         self.columns["document_offsets"].add(np.array([self.tokens], np.int64))
         if self.buffered >= BUFFER:
             with writing(self.path):
@@ -145,6 +147,8 @@ class Writer:
         with writing(self.path):
             if chat_template is not None:
                 self.file.attrs["chat_template_hash"] = hash_of(chat_template.encode())
+            if self.all_are_trained:  # every rank of a run would read as many bytes to learn nothing
+                del self.columns["loss_mask"]
             for name, column in self.columns.items():
                 column.move_to(self.file, name)
             self.file.close()

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <barrier>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -153,6 +155,18 @@ TEST(HostThreads, OneDoesAllWhereNoFurtherCanBeMade) {
   int sum = 0;
   threads.share(100, [&](std::int64_t i) { sum += static_cast<int>(i); });
   EXPECT_EQ(sum, 4950);
+}
+
+TEST(Node, HasTheNameThatSlurmGivesIt) {
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  unsetenv("SLURMD_NODENAME");
+  EXPECT_EQ(node_name(), host);
+  setenv("SLURMD_NODENAME", "", 1);
+  EXPECT_EQ(node_name(), host);
+  setenv("SLURMD_NODENAME", "gpu07", 1);
+  EXPECT_EQ(node_name(), "gpu07");
+  unsetenv("SLURMD_NODENAME");
 }
 
 }  // namespace

@@ -38,6 +38,8 @@ TEST(TimeLimits, KeepRoomForAStepAndASave) {
   limits.turn_took(10);
   EXPECT_TRUE(limits.allocation_ends(4870));
   EXPECT_FALSE(limits.allocation_ends(4869));
+  limits.expect_save(500);
+  EXPECT_EQ(limits.margin(), 630) << "no save has been measured";
   limits.save_took(200);
   limits.save_took(20);
   EXPECT_EQ(limits.margin(), 330);
