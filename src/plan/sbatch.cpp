@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 
 namespace ztrain::plan {
@@ -118,6 +119,7 @@ std::string sbatch_text(const Plan& plan) {
           plan.question.deck, count_text(c.ranks, "rank"));
   std::string text = fmt::format("#!/usr/bin/env bash\n# {} on {}, as `ztrain plan --sbatch` has it.\n",
                                  plan.question.deck, count_text(c.ranks, "rank"));
+  text += fmt::format("# Checkpoints: {}.\n", config::saving_summary(c.deck, c.checkpoint_bytes));
   text += line("job-name=" + job_name(plan.question.deck));
   text += task_lines(c) + memory_line(c) + time_line(c);
   text += line("requeue") + line("no-kill") + line("open-mode=append") + line("output=%x-%j.out");

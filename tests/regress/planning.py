@@ -61,6 +61,7 @@ class Planning(zt.Case):
         words = ["--ranks", 2, "--sbatch", "--run.steps=0", "--run.epochs=2", "--schedule.warmup=100"]
         text, _ = self.run_alone("plan", DECKS / "smoke.toml", *words, "--cluster.preset=h100-80gb")
         self.assertIn("#SBATCH ", text)
+        self.assertIn("\n# Checkpoints: 1.50 MB, at the end alone (checkpoint.interval = 0): after a crash all starts anew.\n", text)
 
     def test_a_processor_of_unknown_speed_promises_no_time(self):
         text, _ = self.run_alone("plan", DECKS / "smoke.toml", "--ranks", 2, "--device-memory", 0)
