@@ -47,7 +47,7 @@ endfunction()
 
 # Of an inline function or a template's that is in the test and in a library a linker takes the first: without this the test's,
 # which is not optimised, for the library's calls too. (It made tests of Programs half as fast.) A folder whose tests have sources
-# in place of libraries' own says so by ZTRAIN_TESTS_REPLACE.
+# in place of libraries' own, or only some of them, says so by ZTRAIN_TESTS_REPLACE.
 function(ztrain_link_libraries_first target)
   if(ZTRAIN_CUDA OR ZTRAIN_TESTS_REPLACE)
     return()

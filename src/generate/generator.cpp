@@ -235,8 +235,9 @@ std::string Generator::memory_line() const {
     if (row.category == name_of(program::Category::parameter)) weights = row.persistent_bytes;
     if (row.category == name_of(program::Category::cache)) cache = row.persistent_bytes;
   }
-  return fmt::format("memory per rank: weights {} in {}, cache of {} tokens {}, all {}", format_bytes(weights), name_of(options_.dtype),
-                     options_.capacity, format_bytes(cache), format_bytes(memory_.total_bytes()));
+  return fmt::format("memory per rank: weights {} in {}, cache of {} tokens {}, all {}",
+                     format_bytes(weights), name_of(options_.dtype), options_.capacity, format_bytes(cache),
+                     format_bytes(memory_.total_bytes()));
 }
 
 }  // namespace ztrain::generate

@@ -6,6 +6,7 @@
 #include "base/index.hpp"
 #include "base/shape.hpp"
 #include "layout/comm_cost.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/deck.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::plan {

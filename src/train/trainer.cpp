@@ -292,10 +292,11 @@ bool Trainer::step() {
 /// Without a token to predict there is no loss, and the gradient is zero.
 void Trainer::warn_of_masked_step() {
   if (worker_.scalars().valid_tokens > 0) return;
-  console_.print(fmt::format(
-      "step {}: warning: none of its {} sequences holds a token that is to be predicted (loss_mask of data.train), so it has no "
-      "gradient; data.packing = \"documents\" leaves such documents out\n",
-      progress_.step, deck_.batch.global));
+  console_.print(
+      fmt::format("step {}: warning: none of its {} sequences holds a token that is to be predicted "
+                  "(loss_mask of data.train), so it has no "
+                  "gradient; data.packing = \"documents\" leaves such documents out\n",
+                  progress_.step, deck_.batch.global));
 }
 
 void Trainer::set_scalars() {

@@ -225,7 +225,8 @@ class Prepare(zt.Case):
             self.assertEqual(text_of(self.documents()[0][0]), "<|critic|>\nNo.|\n<|assistant|>\nHello 😀|\n")
 
     def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(self):
-        path = self.lines("large.jsonl", *({"text": "x" * 300000} for _ in range(9)))
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]  # so that there is a mask
+        path = self.lines("large.jsonl", *({"text": "x" * 300000} for _ in range(9)), {"messages": turns})
         for largest in (4096, 1 << 20, 6 << 20):  # the last: tokens fit alone, and not with all that the file holds
             done = self.prepare(path, fails=True, largest=largest)
             self.assertRegex(done.stderr, r"^prepare_data\.py: \S+out\.h5: cannot be written: file too large\n$")

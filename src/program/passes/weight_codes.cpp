@@ -77,7 +77,8 @@ class WeightCodes {
     const std::int64_t count = stepped(unit);
     return cut_.layout.pieces(unit, shard * count, (shard + 1) * count);
   }
-  /// Enough for every shard: sizes are those of all ranks, while each has operands for the pieces that it holds.
+  /// Enough for every shard: sizes are those of all ranks, while each has operands for the pieces that it
+  /// holds.
   template <class Of>
   std::int64_t most_of(int unit, const Of& of_piece) const {
     std::int64_t most = 0;
