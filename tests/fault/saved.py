@@ -247,6 +247,11 @@ class FullDisk(zt.Case):
             self.assert_refused(result, rf"{self.disk}: No space left on device: a checkpoint takes \S+ KiB and there is room for \S+ KiB: make room")
             self.assertEqual(zt.losses(self.folder / "none"), {})
         self.train(2, "unsaved", self.words(self.folder / "unsaved", **{"checkpoint.interval": -1}))
+        (self.disk / "ballast").unlink()
+        ended = self.words(self.folder / "ended", **{"checkpoint.resume": "auto"})
+        self.train(2, "ended", ended)
+        (self.disk / "ballast").write_bytes(bytes(350 * 1024))
+        self.assertEqual(zt.run(2, [self.deck, *zt.words_of(ended)]).code, 0, "there is nothing left to save")
 
     def fill(self):
         with contextlib.suppress(OSError), open(self.disk / "ballast", "ab", buffering=0) as out:

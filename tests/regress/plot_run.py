@@ -27,7 +27,9 @@ class PlotRun(unittest.TestCase):
                 seconds = {"total": 0.2, "forward": 0.05, "backward": 0.1}
                 record = {"step": step, "loss": 5 / step, "grad_norm": 1.5, "lr": 1e-3, "tokens_per_s": 1000, "seconds": seconds}
                 out.write(json.dumps(record) + "\n")
-            out.write(json.dumps({"step": steps, "validation_loss": end}) + "\n{\"step\": 31, \"lo")
+            for step, loss in ((1, 9.0), (steps, end)):
+                out.write(json.dumps({"step": step, "validation_loss": loss}) + "\n")
+            out.write('{"step": 31, "lo')
         return folder
 
     def plot(self, *words):
@@ -54,7 +56,20 @@ class PlotRun(unittest.TestCase):
         self.assertEqual(self.plot(a, b / "metrics.jsonl"), "plot.png\n")
         self.assertEqual(self.plot(a, "--last-validation"), "2.5000\n")
         self.assertEqual(self.plot("a/run"), os.path.join("a/run", "plot.png") + "\n")
+        (self.folder / "c").mkdir()
+        (self.folder / "c/metrics.jsonl").touch()
+        self.assertEqual(self.plot("c", a, "-o", "with_none.png"), "with_none.png\n")
+        alone, two = ((self.folder / name).read_bytes() for name in ("a/run/plot.png", "plot.png"))
+        self.assertGreater(two[20:24], alone[20:24], "its height: below there are names")
         self.assertEqual(sorted(path.name for path in (self.folder / "b/run").iterdir()), ["metrics.jsonl"])
+
+
+    def test_each_run_has_a_colour_and_all_the_same_window(self):
+        code = "import plot_run as p, types; run = lambda n: types.SimpleNamespace(steps=[0] * n)\n"
+        code += "runs = [run(10 * n) for n in range(1, 41)]; drawn = list(p.styles(runs)); print(len({str(c) for _, c, _ in drawn}), p.window_of(runs))"
+        env = {**os.environ, "PYTHONPATH": str(zt.SOURCE / "tools")}
+        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False, env=env)
+        self.assertEqual(done.stdout, "40 11\n", done.stderr)
 
 
 if __name__ == "__main__":

@@ -234,8 +234,19 @@ class Slurm(Scripts):
         output = "runs/tries-40/optimizer.betas=[0.9,0.99],lora.targets=[a,b]"
         own = f"--run.output={output} --checkpoint.folder={output}/checkpoints --checkpoint.export={output}/model"
         self.assertIn(f" --optimizer.betas=[0.9,0.99] --lora.targets=[a,b] {own} ", program)
+        for task, value in enumerate(("[[1,2],3]", "[4]")):
+            for text, exports in (('# export = "model"\n', False), ('checkpoint.export = "model"\n', True)):
+                deck.write_text(text)
+                job = {**array, "SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "2"}
+                *_, program = self.submit(job, "inputs/exports.toml", "a.b=[[1,2],3],[4]", script="array_sweep.sh")
+                self.assertIn(f" --a.b={value} --run.output=", program)
+                self.assertEqual("--checkpoint.export=" in program, exports)
+                self.assertNotIn("combinations this array has", self.done.stdout)
+        self.submit({**array, "SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, *words, script="array_sweep.sh")
+        self.assertNotIn("combinations this array has", self.done.stdout, "which the first task says")
+        same = "would be the same for all tasks"
         for job, wrong, said in (
-            ({"SLURM_ARRAY_TASK_ID": "0"}, (*words, "--checkpoint.folder=here"), "'--checkpoint.folder=here' would be the same for all tasks"),
+            *(({"SLURM_ARRAY_TASK_ID": "0"}, (*words, f"--{key}=here"), same) for key in ("checkpoint.folder", "checkpoint.export", "run.output")),
             ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/none.toml", "a.b=1"), "inputs/none.toml: no such deck"),
             ({"SLURM_ARRAY_TASK_ID": "6"}, words, r"6 combinations, and none for task 6: sbatch --array=0-5"),
             ({}, words, r"no job array: sbatch --array=0-5"),

@@ -98,6 +98,18 @@ TEST(Offload, TakesTheWordsOfOthers) {
             "command line: offload.optimizer = \"ssd\" is not legal: expected one of none, cpu, nvme");
 }
 
+TEST(Summary, SaysWhatIsSavedWhen) {
+  const auto said = [](const std::string& lines) {
+    return saving_summary(deck_of("[checkpoint]\n" + lines), 2e9);
+  };
+  EXPECT_EQ(said("interval = -1\n"), "none (checkpoint.interval = -1)");
+  EXPECT_EQ(said(""), "2.00 GB, at the end alone (checkpoint.interval = 0): after a crash all starts anew");
+  EXPECT_EQ(said("interval = 5\n"),
+            "2.00 GB each, every 5 steps and at the end; room for 3 (checkpoint.keep = 2)");
+  EXPECT_EQ(said("interval = 5\nkeep = 0\n"),
+            "2.00 GB each, every 5 steps and at the end; all are kept (checkpoint.keep = 0)");
+}
+
 TEST(Summary, NamesWhatTheOptimizerKeeps) {
   const auto moments = [](const std::vector<std::string>& overrides) {
     const std::string text = precision_summary(deck_of("", overrides));
