@@ -171,7 +171,8 @@ void Trainer::hold_folders() {
     folders_.push_back(hold(folder, "checkpoint.folder", session_.host(), patience));
 }
 
-/// A disk without room is better found now, when nothing is trained that it could lose.
+/// A disk without room is better found now, when nothing is trained that it could lose. Where there are
+/// checkpoints, older ones make room.
 void Trainer::prepare_for_saves() {
   constexpr double slow = 1e8;  // bytes a second of a rank, until a save has been measured
   if (deck_.checkpoint.interval < 0 || progress_.step >= facts_.steps) return;
@@ -179,8 +180,9 @@ void Trainer::prepare_for_saves() {
   const double bytes = plan::checkpoint_bytes(deck_, layout.parameter_count(), layout.trained_count());
   limits_.expect_save(bytes / session_.size() / slow);
   session_.agree("preparing the output folder", [&] {
-    if (session_.rank() == 0)
-      checkpoint::require_room(config::checkpoint_folder(deck_), static_cast<std::int64_t>(bytes));
+    const std::string folder = config::checkpoint_folder(deck_);
+    if (session_.rank() == 0 && !checkpoint::newest(folder))
+      checkpoint::require_room(folder, static_cast<std::int64_t>(bytes));
   });
 }
 

@@ -252,6 +252,10 @@ class FullDisk(zt.Case):
         self.train(2, "ended", ended)
         (self.disk / "ballast").write_bytes(bytes(350 * 1024))
         self.assertEqual(zt.run(2, [self.deck, *zt.words_of(ended)]).code, 0, "there is nothing left to save")
+        more = {**ended, "run.steps": 9, "checkpoint.keep": 1, "checkpoint.interval": 3}
+        result = zt.run(2, [self.deck, *zt.words_of(more)])
+        self.assertIn("training starts at step 7 of 9", result.out, "older ones may make room, so it is tried")
+        self.assertIn("step_9.tmp: No space left on device", result.output)
 
     def fill(self):
         with contextlib.suppress(OSError), open(self.disk / "ballast", "ab", buffering=0) as out:
