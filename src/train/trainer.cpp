@@ -178,7 +178,8 @@ void Trainer::prepare_for_saves() {
   if (deck_.checkpoint.interval < 0 || progress_.step >= facts_.steps) return;
   const Layout& layout = worker_.job().layout;
   const double bytes = plan::checkpoint_bytes(deck_, layout.parameter_count(), layout.trained_count());
-  limits_.expect_save(bytes / session_.size() / slow);
+  const int writers = session_.size() / worker_.mesh().shape()[Axis::replicate];
+  limits_.expect_save(bytes / writers / slow);
   session_.agree("preparing the output folder", [&] {
     const std::string folder = config::checkpoint_folder(deck_);
     if (session_.rank() == 0 && !checkpoint::newest(folder))
