@@ -2,6 +2,7 @@
 // How a dim of a tensor is cut over the ranks of the `tensor` axis: what families say of their parameters,
 // and what layout, checkpoints and optimizers read.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,6 +29,12 @@ struct TensorSlice {
     std::int64_t& size = shape[static_cast<std::size_t>(dim)];
     size = begin(size, index + 1) - begin(size, index);
     return shape;
+  }
+  /// The shape of a part that no other exceeds.
+  Shape largest_part_of(const Shape& shape) const {
+    Shape largest = part_of(shape, 0);
+    for (int i = 1; i < parts; ++i) largest = std::max(largest, part_of(shape, i));
+    return largest;
   }
   bool operator==(const TensorSlice&) const = default;
 };

@@ -10,7 +10,7 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, in
     : parameters_(std::move(parameters)), tensor_index_(tensor_index) {
   units_.resize(static_cast<std::size_t>(units));
   by_parameter_.resize(parameters_.size());
-  std::vector<std::int64_t> end(units_.size(), 0);
+  std::vector<std::int64_t> end(units_.size(), 0), largest(units_.size(), 0);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const ParameterShape& parameter = parameters_[p];
     const TensorSlice& slice = parameter.slice;
@@ -23,6 +23,7 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, in
     const auto u = static_cast<std::size_t>(parameter.unit);
     const Segment segment{static_cast<int>(p), end[u], ztrain::elements(slice_shape(static_cast<int>(p)))};
     end[u] = round_up(segment.begin + segment.count, quantum);
+    largest[u] += round_up(ztrain::elements(slice.largest_part_of(parameter.shape)), quantum);
     units_[u].segments.push_back(segment);
     by_parameter_[p] = segment;
   }
@@ -30,6 +31,7 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, in
     units_[u].unit = static_cast<int>(u);
     units_[u].shards = shards;
     units_[u].shard_elements = round_up(ceil_div(end[u], shards), quantum);
+    units_[u].largest_elements = round_up(ceil_div(largest[u], shards), quantum) * shards;
   }
 }
 

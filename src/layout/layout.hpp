@@ -45,6 +45,9 @@ struct FlatUnit {
   std::vector<Segment> segments;
   int shards = 1;
   std::int64_t shard_elements = 0;  ///< multiple of the quantum
+  /// elements() of a rank that has the largest part of every parameter. Ranks of the tensor axis may have
+  /// parts of different sizes; what they must decide alike, they decide by this number.
+  std::int64_t largest_elements = 0;
   std::int64_t elements() const { return shard_elements * shards; }
 };
 

@@ -226,7 +226,7 @@ constexpr ProgramPass step_passes[] = {
      [](Making& m) { append_partials(m.program(), m.base.cut, m.base.tensors, m.step.results, {}); }},
     {{infer}, give_logits},
     {{load, train}, code_weights},
-    {{load, train, evaluate}, [](Making& m) { offload(m.program(), m.spec.offload); }},
+    {{load, train, evaluate}, [](Making& m) { offload(m.program(), m.base.cut.layout, m.spec.offload); }},
 };
 
 /// Over the Program with all its ops.

@@ -23,11 +23,18 @@ void move_to(Program& program, const State& state, Tier tier) {
   move_to(program, state.slice, tier);
 }
 
+/// Which units have the home. All ranks of the tensor axis choose the same ones.
+std::vector<bool> units_of(const Layout& layout, const Home& home) {
+  std::vector<std::int64_t> sizes;
+  for (const FlatUnit& unit : layout.units()) sizes.push_back(unit.largest_elements);
+  return spread(sizes, home.fraction);
+}
+
 /// What micro-batches add to. What serves one reduction alone is never left by those who use it, and so comes
 /// back to the device (Stays).
-void move_gradients(Program& program, const Home& home) {
+void move_gradients(Program& program, const Layout& layout, const Home& home) {
   if (home.tier == Tier::device) return;
-  const std::vector<bool> chosen = spread(program.unit_elements, home.fraction);
+  const std::vector<bool> chosen = units_of(layout, home);
   for (Tensor& t : program.tensors)
     if (t.category == Category::gradient && !t.persistent && t.unit >= 0 && chosen[at(t.unit)])
       t.tier = home.tier;
@@ -132,11 +139,9 @@ std::vector<bool> spread(const std::vector<std::int64_t>& sizes, double fraction
 
 void give_homes(Program& program, const Cut& cut, const std::vector<UnitState>& units,
                 const OffloadOptions& options) {
-  std::vector<std::int64_t> sizes;
-  for (const FlatUnit& unit : cut.layout.units()) sizes.push_back(unit.elements());
   const auto each = [&](const Home& home, auto move) {
     if (home.tier == Tier::device) return;
-    const std::vector<bool> chosen = spread(sizes, home.fraction);
+    const std::vector<bool> chosen = units_of(cut.layout, home);
     for (std::size_t u = 0; u < units.size(); ++u)
       if (chosen[u]) move(units[u], u, home.tier);
   };
@@ -153,9 +158,9 @@ void give_homes(Program& program, const Cut& cut, const std::vector<UnitState>& 
   });
 }
 
-void offload(Program& program, const OffloadOptions& options) {
+void offload(Program& program, const Layout& layout, const OffloadOptions& options) {
   if (!options.any()) return;
-  move_gradients(program, options.gradients);
+  move_gradients(program, layout, options.gradients);
   move_activations(program, options.activations);
   place_steps(program, options.step);
   move_norms(program);

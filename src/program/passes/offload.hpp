@@ -50,6 +50,6 @@ void give_homes(Program& program, const Cut& cut, const std::vector<UnitState>& 
 
 /// Of a Program with all its ops: gives gradients and activations their homes, tells ops where to work, and
 /// inserts fetches and evictions.
-void offload(Program& program, const OffloadOptions& options);
+void offload(Program& program, const Layout& layout, const OffloadOptions& options);
 
 }  // namespace ztrain::program

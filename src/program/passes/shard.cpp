@@ -88,8 +88,9 @@ class Sharder {
     std::vector<std::int64_t> elements(units, 0);  // of what is gathered at once
     members_.resize(units);
     for (std::size_t u = 0; u < units; ++u) {
+      if (!gathers(static_cast<int>(u))) continue;
       const int set = cut_.units[u].together;
-      elements[at(set)] += flat(static_cast<int>(u)).elements();
+      elements[at(set)] += flat(static_cast<int>(u)).largest_elements;
       members_[at(set)].push_back(static_cast<int>(u));
     }
     plan_ = plan_gathers(spans_, elements, options_.gather);

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "model/op_records.hpp"
 #include "program/ir/program.hpp"
 #include "program/verify/placement_table.hpp"
 
@@ -29,6 +30,9 @@ class UnitParameters {
     std::size_t begin = 0, end = 0;
   };
 
+  using Flat = std::vector<Spreads>;  ///< by parameter of a unit
+  using Flats = std::map<TensorId, Flat>;
+
   explicit UnitParameters(const Program& program) : program_(program), of_unit_(program.units.size()) {
     for (std::size_t p = 0; p < program.parameters.size(); ++p) {
       const ParameterPlace& place = program.parameters[p];
@@ -44,9 +48,9 @@ class UnitParameters {
   std::size_t first(std::size_t parameter) const { return of(program_.parameters[parameter].unit).begin; }
 
   /// By parameter: of parameters and what is kept beside them; of what has yet to be written, nothing.
-  std::vector<Spreads> initial(const Tensor& tensor, bool written) const {
+  Flat initial(const Tensor& tensor, bool written) const {
     const Range unit = of(tensor.unit);
-    std::vector<Spreads> flat(unit.end - unit.begin, filled(written ? 'E' : '.'));
+    Flat flat(unit.end - unit.begin, filled(written ? 'E' : '.'));
     if (!written) return flat;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       Spreads& spreads = flat[p - unit.begin];
@@ -66,7 +70,31 @@ class UnitParameters {
     return it->second;
   }
 
+  /// Whether an op copies gradients of some parameters between two flat ranges of their unit. Offload does so
+  /// where the parameters of a unit get their gradients at different moments.
+  bool carries_gradients(const Op& op) const {
+    return op.type == Copy::op && is_whole_gradient(op.inputs[0]) && is_whole_gradient(op.outputs[0]);
+  }
+  /// Copies the letters of these parameters; those of the others stay.
+  void carry_gradients(const Op& op, Flats& flats) const {
+    const Tensor &from = program_.tensor(op.inputs[0]), &to = program_.tensor(op.outputs[0]);
+    ASSERT(from.offset == to.offset, "'{}' is copied to the gradient of another parameter", from.name);
+    const std::int64_t begin = to.offset / size_of(to.dtype), end = begin + elements(to.shape);
+    const Flat& read = flats.at(program_.storage(op.inputs[0]));
+    Flat& written = flats.at(program_.storage(op.outputs[0]));
+    const Range unit = of(to.unit);
+    for (std::size_t p = unit.begin; p < unit.end; ++p)
+      if (const std::int64_t place = program_.parameters[p].begin; begin <= place && place < end)
+        written[p - unit.begin] = read[p - unit.begin];
+  }
+
  private:
+  bool is_whole_gradient(TensorId t) const {
+    const Tensor& storage = program_.tensor(program_.storage(t));
+    return storage.category == Category::gradient && storage.unit >= 0 &&
+           elements(storage.shape) == program_.unit_elements[at(storage.unit)];
+  }
+
   const Program& program_;
   std::vector<Range> of_unit_;
   std::map<std::pair<int, std::int64_t>, std::size_t> at_place_;  ///< parameter by unit and place

@@ -49,7 +49,7 @@ class Checker {
   }
 
  private:
-  using Flat = std::vector<Spreads>;  ///< by parameter of its unit
+  using Flat = UnitParameters::Flat;
 
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
 
@@ -111,6 +111,7 @@ class Checker {
     if (op.type == FinishStep::op) return set_all(op.outputs, filled('E'));
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
     if (op.type == Fp8Scales::op) return make_scales(op);
+    if (units_.carries_gradients(op)) return units_.carry_gradients(op, flat_);
     if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
       return write_flat(op.outputs[0], read_flat(op.inputs[0], op.outputs[0]));
     compute(op);
@@ -381,10 +382,10 @@ class Checker {
   RowsCheck rows_{program_};
   StagesCheck stages_{program_};
   OpId id_ = -1;
-  std::vector<Axis> axes_;          ///< of more than one rank; those of the pipeline have values of their own
-  std::vector<Spreads> plain_;      ///< by tensor that holds bytes
-  std::map<TensorId, Flat> flat_;   ///< of those that belong to a unit
-  std::map<TensorId, Flat> first_;  ///< at the beginning
+  std::vector<Axis> axes_;       ///< of more than one rank; those of the pipeline have values of their own
+  std::vector<Spreads> plain_;   ///< by tensor that holds bytes
+  UnitParameters::Flats flat_;   ///< of those that belong to a unit
+  UnitParameters::Flats first_;  ///< at the beginning
 };
 
 }  // namespace
