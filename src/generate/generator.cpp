@@ -58,12 +58,14 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens);
   };
+  const program::JobSpec spec = spec_on(session.size(), source.deck.model, options);
   const auto on = [&](int rank) {
-    return program::compile_inference(graph, spec_on(session.size(), source.deck.model, options),
-                                      {options.capacity, options.chunk, options.every_logit}, rank);
+    return program::compile_inference(graph, spec, {options.capacity, options.chunk, options.every_logit},
+                                      rank);
   };
   program::Inference job = session.agree("compiling the model", [&] { return on(session.rank()); });
-  job::prove_together(session, phase, job.programs.all(), [&](int rank) { return on(rank).programs.take(); });
+  job::prove_together(
+      session, phase, job.programs.all(), [&](int rank) { return on(rank).programs.take(); }, spec);
   return job;
 }
 

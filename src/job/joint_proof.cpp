@@ -6,6 +6,7 @@
 #include "base/hash.hpp"
 #include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "program/jobs/prove.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::job {
@@ -46,7 +47,7 @@ std::uint64_t fingerprint(const Programs& programs) {
 }  // namespace
 
 void prove_together(const runtime::Session& session, telemetry::Phase& phase, const Programs& own,
-                    const Compile& compile) {
+                    const Compile& compile, const program::JobSpec& spec) {
   const std::uint64_t mine = fingerprint(own);
   const std::vector<std::uint64_t> all = runtime::of_all(session, mine);
   std::map<std::uint64_t, std::vector<int>> ranks_of;
@@ -70,7 +71,7 @@ void prove_together(const runtime::Session& session, telemetry::Phase& phase, co
       Programs one;
       for (const std::vector<Program>& of_class : compiled)
         one.push_back(of_class.empty() ? own[which] : &of_class[which]);
-      program::verify_no_deadlock(one, classes);
+      program::prove(spec, [&] { program::verify_no_deadlock(one, classes); });
     });
   }
 }

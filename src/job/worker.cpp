@@ -101,8 +101,9 @@ Job compile_and_verify(const runtime::Session& session, telemetry::Console& cons
     return program::compile(graph, spec, session.rank());
   });
   telemetry::Phase phase(console, "proving the step program over all ranks");
-  prove_together(session, phase, job.programs.all(),
-                 [&](int rank) { return program::compile(graph, spec, rank).programs.take(); });
+  prove_together(
+      session, phase, job.programs.all(),
+      [&](int rank) { return program::compile(graph, spec, rank).programs.take(); }, spec);
   return job;
 }
 

@@ -78,7 +78,7 @@ std::string proof(const Fault* fault) {
   telemetry::Console silent;
   telemetry::Phase phase(silent, "proving");
   try {
-    job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled);
+    job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled, {});
   } catch (const runtime::AgreedError& error) {
     return error.what();
   }
@@ -105,7 +105,7 @@ TEST(LongProof, SaysHowFarItIsOnAllRanks) {
     return programs;
   };
   const std::vector<Program> own = compiled(session().rank());
-  job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled);
+  job::prove_together(session(), phase, {&own[0], &own[1], &own[2]}, compiled, {});
   console.look();
   std::string said(static_cast<std::size_t>(std::ftell(lines)), ' ');
   std::rewind(lines);

@@ -14,6 +14,7 @@
 #include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/pass_list.hpp"
+#include "program/jobs/prove.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/weight_codes.hpp"
 
@@ -235,7 +236,7 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
                    {"", load_name, train_name, evaluation_name});
   job.programs.add(std::move(*train), any);
   job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
-  if (spec.proven) verify_successions(job.programs, given(base.program, base.tensors));
+  if (spec.proven) prove(spec, [&] { verify_successions(job.programs, given(base.program, base.tensors)); });
   job.graph = std::move(base.graph);
   return job;
 }
@@ -293,7 +294,7 @@ void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_
   std::vector<std::vector<const Program*>> programs;  // by class
   for (const std::optional<Job>& other : others) programs.push_back((other ? *other : rank_0).programs.all());
   if (tell) tell("all ranks");
-  verify_together(programs, classes);
+  prove(spec, [&] { verify_together(programs, classes); });
 }
 
 void verify_job(const model::Graph& graph, const JobSpec& spec) {

@@ -14,6 +14,7 @@
 #include "model/trainable.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/jobs/numbering.hpp"
+#include "program/jobs/prove.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/ops/step_ops.hpp"
 #include "program/passes/final_passes.hpp"
@@ -154,11 +155,13 @@ void give_addresses(Making& m) {
 }
 
 /// What can be proven of one rank's Program by itself.
-void prove(Making& m) {
+void prove_rank(Making& m) {
   if (!m.spec.proven) return;
-  for (const Op& op : m.program().ops) check_record(op);
-  verify_rank(m.program());
-  verify_placements(m.program());
+  prove(m.spec, [&] {
+    for (const Op& op : m.program().ops) check_record(op);
+    verify_rank(m.program());
+    verify_placements(m.program());
+  });
 }
 
 void give_cache(model::Graph& graph, const CachedGraph& cache) {
@@ -239,7 +242,7 @@ constexpr ProgramPass final_passes[] = {
     {all, [](Making& m) { link_dependencies(m.program()); }},
     {all, [](Making& m) { plan_lifetimes(m.program()); }},
     {all, give_addresses},
-    {all, prove},
+    {all, prove_rank},
 };
 
 void run(std::span<const ProgramPass> passes, Making& making) {
