@@ -120,3 +120,13 @@ function(ztrain_test source)
     ztrain_test_environment(${folder}/${stem})
   endif()
 endfunction()
+
+# A test of its own executable whose run with one rank leaves what it computes in files for those with more ranks.
+function(ztrain_one_rank_first stem)
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  target_compile_definitions(${folder}_${stem} PRIVATE ZTRAIN_TEST_FOLDER="${CMAKE_CURRENT_BINARY_DIR}")
+  set_tests_properties(${folder}/${stem}/np1 PROPERTIES FIXTURES_SETUP ${stem}_single_rank)
+  foreach(n ${ARGN})
+    set_tests_properties(${folder}/${stem}/np${n} PROPERTIES FIXTURES_REQUIRED ${stem}_single_rank)
+  endforeach()
+endfunction()

@@ -81,6 +81,8 @@ class Trainer {
   /// that fails, when training has diverged, and where a signal ended what is not to be saved.
   Ending run();
 
+  const job::Worker& worker() const { return worker_; }
+
  private:
   Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
           Prepared prepared, std::string version);

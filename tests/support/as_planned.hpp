@@ -46,6 +46,8 @@ inline void expect_planned_memory(const job::Worker& worker) {
   std::int64_t planned = 0;
   const auto& job = worker.job();
   for (int tier = 0; tier < program::tier_count; ++tier) {
+    if (static_cast<program::Tier>(tier) == program::Tier::nvme)
+      continue;  // files, of which nothing is resident
     const std::int64_t transient =
         std::max({job.load().plan[tier].transient_bytes, job.train().plan[tier].transient_bytes,
                   job.evaluate().plan[tier].transient_bytes});

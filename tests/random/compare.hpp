@@ -1,0 +1,31 @@
+#pragma once
+// Whether two runs of the same numerics did the same, within what their precision allows.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/random/draw.hpp"
+
+namespace ztrain::random_decks {
+
+/// Largest relative differences of two runs.
+struct Apart {
+  double loss = 0, norm = 0, validation = 0;
+  double weights = 0;  ///< mean absolute difference over the largest weight tensor's, in learning rates
+};
+
+struct Bound {
+  std::string name;  ///< what decides it, such as "fp32 adamw"
+  Apart apart;
+};
+
+/// What the precision and the optimizer of these numerics allow.
+Bound bound_of(const Words& numerics);
+
+/// What differs by more than the bound behind step `from`, a line each; none: the runs did the same. Folders
+/// are run.output.
+std::vector<std::string> differences(const std::string& run, const std::string& one_rank, std::int64_t from,
+                                     const Bound& bound, Apart& apart);
+
+}  // namespace ztrain::random_decks

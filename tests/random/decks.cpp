@@ -1,0 +1,174 @@
+// Random decks on their mesh, held against the same numerics on one rank, and checkpoints that one deck
+// wrote and another goes on from. The run on one rank comes first, and leaves its results in a folder.
+//
+// ZTRAIN_RANDOM_DECKS is "FIRST:COUNT", seeds, or a file with a sample on each line (draw.hpp, text_of).
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+
+#include "kernels/launch/backend.hpp"
+#include "tests/random/compare.hpp"
+#include "tests/random/refusal.hpp"
+#include "tests/random/train.hpp"
+#include "tests/support/mpi_main.hpp"
+
+namespace ztrain::random_decks {
+namespace {
+
+namespace fs = std::filesystem;
+using test::session;
+
+constexpr std::int64_t steps = 3, saved_step = 2;
+
+struct Case {
+  std::string name;  ///< of its folder
+  std::uint64_t seed;
+  Sample sample;
+};
+
+std::string asked_for() {
+  const char* given = std::getenv("ZTRAIN_RANDOM_DECKS");
+  return given ? given : "0:60";
+}
+
+/// None of a file.
+std::vector<std::uint64_t> seeds_of(const std::string& text) {
+  std::vector<std::uint64_t> seeds;
+  const std::size_t colon = text.find(':');
+  if (colon == text.npos) return seeds;
+  seeds.resize(std::stoull(text.substr(colon + 1)));
+  std::iota(seeds.begin(), seeds.end(), std::stoull(text));
+  return seeds;
+}
+
+std::vector<Case> cases() {
+  const std::string text = asked_for();
+  std::vector<Case> all;
+  for (const std::uint64_t seed : seeds_of(text)) all.push_back({std::to_string(seed), seed, draw(seed)});
+  if (!all.empty()) return all;
+  std::ifstream file(text);
+  for (std::string line; std::getline(file, line);)
+    all.push_back({"line" + std::to_string(all.size()), all.size(), sample_of(line)});
+  return all;
+}
+
+class RandomDecks : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    kernels::initialize_backend();
+    if (session().size() > 1 || session().rank() > 0) return;
+    fs::remove_all(folder());
+    write_data(data());
+  }
+  static std::string folder() {
+    const char* given = std::getenv("ZTRAIN_RANDOM_FOLDER");
+    return given ? given : ZTRAIN_TEST_FOLDER "/random";
+  }
+  static std::string data() { return folder() + "/data"; }
+  static std::string one_rank(const Case& c) { return folder() + "/" + c.name + "/one"; }
+  static std::string here(const Case& c, const char* what) {
+    return folder() + "/" + c.name + "/" + what + std::to_string(session().size());
+  }
+};
+
+/// Rank 0's. The worst of each bound, told at the end.
+struct Worst {
+  std::map<std::string, Apart> of;
+  int trained = 0, refused = 0;
+
+  void note(const std::string& name, const Apart& apart) {
+    Apart& worst = of[name];
+    worst.loss = std::max(worst.loss, apart.loss);
+    worst.norm = std::max(worst.norm, apart.norm);
+    worst.validation = std::max(worst.validation, apart.validation);
+    worst.weights = std::max(worst.weights, apart.weights);
+  }
+  void print() const {
+    std::printf("%d trained, %d refused\n", trained, refused);
+    for (const auto& [name, apart] : of)
+      std::printf("%s: loss %.2g, norm %.2g, validation %.2g, weights %.2g\n", name.c_str(), apart.loss,
+                  apart.norm, apart.validation, apart.weights);
+  }
+};
+
+/// Behind step `from`.
+void expect_alike(const Case& c, const std::string& run, const std::string& expected, std::int64_t from,
+                  Worst& worst) {
+  if (session().rank() > 0 || !fs::exists(expected)) return;
+  const Bound bound = bound_of(c.sample.numerics);
+  Apart apart;
+  for (const std::string& line : differences(run, expected, from, bound, apart)) ADD_FAILURE() << line;
+  worst.note(bound.name, apart);
+}
+
+void expect_refusal_of_deck(const std::string& refusal, Worst& worst) {
+  ++worst.refused;
+  if (session().rank() > 0) return;
+  std::printf("refused: %s\n", refusal.c_str());
+  EXPECT_TRUE(is_of_a_deck(refusal)) << refusal;
+}
+
+/// For random_decks.py, which runs samples again.
+TEST_F(RandomDecks, DISABLED_Print) {
+  for (const Case& c : cases()) std::printf("sample %s\n", text_of(c.sample).c_str());
+}
+
+TEST_F(RandomDecks, TrainOnOneRank) {
+  if (session().size() > 1) GTEST_SKIP() << "the test with one rank does";
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(text_of(c.sample));
+    const std::string refusal = train(c.sample.of_one_rank(data()), steps, data(), one_rank(c));
+    EXPECT_TRUE(refusal.empty() || is_of_a_deck(refusal)) << refusal;
+    if (!refusal.empty()) fs::remove_all(one_rank(c));
+  }
+}
+
+TEST_F(RandomDecks, TrainAsOneRankDoes) {
+  Worst worst;
+  for (const Case& c : cases()) {
+    if (c.sample.ranks != session().size()) continue;
+    SCOPED_TRACE(text_of(c.sample));
+    if (session().rank() == 0) std::printf("%s: %s\n", c.name.c_str(), text_of(c.sample).c_str());
+    std::fflush(stdout);
+    const std::string run = here(c, "run");
+    const std::string refusal = train(c.sample.words(data(), run), steps, data(), run);
+    if (!refusal.empty()) {
+      expect_refusal_of_deck(refusal, worst);
+      continue;
+    }
+    ++worst.trained;
+    expect_alike(c, run, one_rank(c), 0, worst);
+  }
+  if (session().rank() == 0) worst.print();
+}
+
+/// From the checkpoint of one rank: every third sample. What is compared with is the run that was not
+/// interrupted.
+TEST_F(RandomDecks, GoOnFromOneRanksCheckpoint) {
+  Worst worst;
+  for (const Case& c : cases()) {
+    if (c.sample.ranks != session().size() || c.seed % 3 != 0) continue;
+    SCOPED_TRACE(text_of(c.sample));
+    const std::string run = here(c, "resumed");
+    const std::string saved = one_rank(c) + "/checkpoints/step_" + std::to_string(saved_step);
+    if (!fs::exists(saved)) continue;
+    Words words = c.sample.words(data(), run);
+    words.push_back("--checkpoint.resume=" + saved);
+    const std::string refusal = train(words, steps, data(), run);
+    if (!refusal.empty()) {
+      expect_refusal_of_deck(refusal, worst);
+      continue;
+    }
+    ++worst.trained;
+    expect_alike(c, run, one_rank(c), saved_step, worst);
+  }
+  if (session().rank() == 0) worst.print();
+}
+
+}  // namespace
+}  // namespace ztrain::random_decks

@@ -1,0 +1,211 @@
+#include "tests/random/draw.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/philox.hpp"
+#include "tests/random/rows.hpp"
+
+namespace ztrain::random_decks {
+namespace {
+
+constexpr const char* base = R"([run]
+steps = 3
+[data]
+train = ["DATA/text.txt"]
+validation = ["DATA/held_out.txt"]
+sequence = 32
+[model]
+hidden_size = 32
+intermediate_size = 80
+num_hidden_layers = 4
+num_attention_heads = 4
+num_key_value_heads = 2
+vocab_size = 257
+[evaluation]
+interval = 2
+batches = 1000
+[checkpoint]
+interval = 2
+keep = 0
+resume = "auto"
+)";
+
+constexpr std::array axes{"pipeline", "replicate", "shard", "context", "tensor"};
+
+/// Draws that are named, so that each depends on the seed and its own name alone.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : seed_(seed) {}
+
+  double share(std::string_view name, std::uint64_t number = 0) const {
+    return uniform(philox(seed_, hash_text(name), number)[0]);
+  }
+  std::size_t below(std::size_t count, std::string_view name, std::uint64_t number = 0) const {
+    return philox(seed_, hash_text(name), number)[1] % count;
+  }
+  template <class List>
+  const auto& one_of(const List& list, std::string_view name, std::uint64_t number = 0) const {
+    return list[below(std::size(list), name, number)];
+  }
+
+ private:
+  std::uint64_t seed_;
+};
+
+bool has(const Words& words, std::string_view key) {
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    word.remove_prefix(2);
+    return word == key || (word.starts_with(key) && word[key.size()] == '=');
+  });
+}
+
+bool has_any(const Words& words, std::string_view alternatives) {
+  for (std::size_t begin = 0; begin < alternatives.size();) {
+    const std::size_t end = std::min(alternatives.find('|', begin), alternatives.size());
+    if (has(words, alternatives.substr(begin, end - begin))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+void draw_rows(const std::vector<Row>& rows, const Dice& dice, Words& words) {
+  for (const Row& row : rows) {
+    if (!row.needs.empty() && !has_any(words, row.needs)) continue;
+    if (dice.share(row.key) >= row.share) continue;
+    words.push_back(fmt::format("--{}={}", row.key, dice.one_of(row.values, row.key)));
+  }
+}
+
+int global_of(const Words& numerics) {
+  for (const std::string& word : numerics)
+    if (word.starts_with("--batch.global=")) return std::stoi(word.substr(word.find('=') + 1));
+  fail("a sample without batch.global");
+}
+
+/// Degrees whose product is the number of ranks, by axis.
+std::array<int, axes.size()> mesh_of(int ranks, const Dice& dice, std::uint64_t attempt) {
+  // Axes that do more are drawn more often.
+  constexpr std::array weighted{0, 0, 0, 1, 2, 2, 3, 3, 4, 4, 4};
+  std::array<int, axes.size()> degrees{1, 1, 1, 1, 1};
+  std::uint64_t factor = 0;
+  for (int left = ranks, prime = 2; left > 1;) {
+    if (left % prime != 0) {
+      ++prime;
+      continue;
+    }
+    degrees[static_cast<std::size_t>(dice.one_of(weighted, "mesh", attempt * 8 + factor++))] *= prime;
+    left /= prime;
+  }
+  return degrees;
+}
+
+/// The mesh and batch.micro, whose product with the accumulation is batch.global.
+void draw_mesh(Sample& sample, const Dice& dice) {
+  const int global = global_of(sample.numerics);
+  for (std::uint64_t attempt = 0;; ++attempt) {
+    const auto degrees = mesh_of(sample.ranks, dice, attempt);
+    const int parts = degrees[1] * degrees[2];
+    if (global % parts != 0) continue;
+    std::vector<int> micros;
+    for (int micro = 1; micro <= 4; ++micro)
+      if (global / parts % micro == 0) micros.push_back(micro);
+    for (std::size_t axis = 0; axis < axes.size(); ++axis)
+      if (degrees[axis] > 1 || axis == 2)
+        sample.placement.push_back(fmt::format("--mesh.{}={}", axes[axis], degrees[axis]));
+    sample.placement.push_back(fmt::format("--batch.micro={}", dice.one_of(micros, "micro")));
+    return;
+  }
+}
+
+void draw_placement(Sample& sample, const Dice& dice) {
+  draw_mesh(sample, dice);
+  Words all = sample.numerics;
+  all.insert(all.end(), sample.placement.begin(), sample.placement.end());
+  const std::size_t before = all.size();
+  draw_rows(placement(), dice, all);
+  sample.placement.insert(sample.placement.end(), all.begin() + static_cast<std::ptrdiff_t>(before),
+                          all.end());
+}
+
+void replace(std::string& text, std::string_view from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+Words with_folders(Words words, const std::string& data, const std::string& output) {
+  for (std::string& word : words) {
+    if (word == "--data.train=DATA/mixture") word = R"(--data.train=["DATA/text.txt", "DATA/some.txt"])";
+    replace(word, "DATA", data);
+    replace(word, "OUTPUT", output);
+  }
+  return words;
+}
+
+}  // namespace
+
+Words Sample::words(const std::string& data, const std::string& output) const {
+  Words all = numerics;
+  all.insert(all.end(), placement.begin(), placement.end());
+  return with_folders(std::move(all), data, output);
+}
+
+Words Sample::of_one_rank(const std::string& data) const {
+  return with_folders(numerics, data, "");
+}
+
+std::string base_deck(const std::string& data) {
+  std::string text = base;
+  replace(text, "DATA", data);
+  return text;
+}
+
+Sample draw(std::uint64_t seed) {
+  const Dice dice(seed);
+  constexpr std::array ranks{1, 2, 2, 2, 3, 4, 4, 4, 4, 6, 8, 8};
+  constexpr std::array globals{4, 6, 8, 12, 16, 24};
+  Sample sample;
+  sample.ranks = dice.one_of(ranks, "ranks");
+  sample.numerics.push_back(fmt::format("--batch.global={}", dice.one_of(globals, "batch.global")));
+  draw_rows(numerics(), dice, sample.numerics);
+  draw_placement(sample, dice);
+  return sample;
+}
+
+Sample placed_anew(const Sample& sample, std::uint64_t seed, int ranks) {
+  Sample other{ranks, sample.numerics, {}};
+  draw_placement(other, Dice(seed));
+  return other;
+}
+
+std::string text_of(const Sample& sample) {
+  return fmt::format("{}\t{}\t|\t{}", sample.ranks, fmt::join(sample.numerics, "\t"),
+                     fmt::join(sample.placement, "\t"));
+}
+
+Sample sample_of(const std::string& text) {
+  Sample sample;
+  bool first = true, placed = false;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\t', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (first)
+      sample.ranks = std::stoi(word);
+    else if (word == "|")
+      placed = true;
+    else if (!word.empty())
+      (placed ? sample.placement : sample.numerics).push_back(word);
+    first = false;
+    begin = end + 1;
+  }
+  return sample;
+}
+
+}  // namespace ztrain::random_decks
