@@ -15,12 +15,7 @@ struct Files {
   int own = -1;  ///< -1: this rank writes nothing
 };
 
-/// Of a rank. writers: by rank, 0 for those that write nothing; nodes: by rank, any numbers. wanted: number
-/// of files, dealt out to the writers node by node; 0: one for each node that writes, as long as these are
-/// not more than max_files.
-Files files_for(int rank, const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
-                int wanted);
-/// The same, collective.
+/// Collective: this rank's of the files that deal_files() gives to the ranks that write.
 Files assign_files(const Group& world, bool writes, int wanted);
 /// Collective: one for each node that writes, of the ranks of that node. node_of: by rank.
 Files assign_files_of_nodes(const Group& world, bool writes, const std::vector<int>& node_of);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/checkpoint_ranks.hpp"
+#include "tests/support/planned_datasets.hpp"
 
 namespace ztrain::checkpoint_test {
 namespace {
@@ -84,6 +85,27 @@ TEST_F(Checkpoint, LoadsOtherTensorSlices) {
     for (int tensor : {1, 2, 3, 4})
       for (int shards : {1, 2, 3}) expect_reload(path, mesh_of(1, shards, tensor), DType::bf16);
   }
+}
+
+TEST_F(Checkpoint, IsWrittenAsPlanned) {
+  std::vector<MeshShape> meshes{mesh_of(1, ranks(), 1), mesh_of(1, 1, ranks())};
+  if (ranks() == 4) meshes.push_back(mesh_of(2, 1, 2));
+  const StateKinds kinds = quantised_states(DType::bf16);
+  for (const MeshShape& mesh : meshes)
+    for (const int files : {0, 3}) {
+      std::vector<checkpoint::SavePart> parts;
+      for (int tensor = 0; tensor < mesh[Axis::tensor]; ++tensor) {
+        const Rank rank(mesh, tensor);
+        parts.push_back({rank.layout, checkpoint::forms_of(Shards(rank.place, kinds).states())});
+      }
+      std::vector<const checkpoint::SavePart*> by_place;
+      for (const checkpoint::SavePart& part : parts) by_place.push_back(&part);
+      const std::vector<std::int64_t> nodes(static_cast<std::size_t>(ranks()));
+      const auto planned = plan_save(mesh, by_place, nodes, files);
+      const fs::path path = save(mesh, kinds, 1, {files, 0});
+      EXPECT_EQ(datasets_in(path), datasets_of(planned)) << mesh.describe();
+      EXPECT_EQ(pieces_in(path), pieces_of(planned)) << mesh.describe();
+    }
 }
 
 TEST_F(Checkpoint, AFailureOnOneRankIsTheSameErrorOnAll) {

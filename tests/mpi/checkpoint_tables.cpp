@@ -98,7 +98,7 @@ TEST_F(CheckpointTables, EveryBitOfTheIndexCounts) {
         << "bit " << bit << ": " << error;
     flip(bit);
   }
-  EXPECT_EQ(error_of_load(path, kinds), "");
+  EXPECT_EQ(error_of_load(path, kinds), "no error");
 }
 
 TEST_F(CheckpointTables, MetadataAreTheSameInBothFiles) {
@@ -156,7 +156,7 @@ TEST_F(CheckpointTables, SlicesThatAreNotTheirParameterAreNamed) {
       if (index.catalog.parameters[static_cast<std::size_t>(row.parameter)].name == norm) row.tensor_dim = 0;
     checkpoint::write_index(path / "index.h5", index, checkpoint::read_metadata_text(path / "index.h5"));
     reseal(path);
-    EXPECT_EQ(error_of_load(path, plain_states(DType::f32)), "");
+    EXPECT_EQ(error_of_load(path, plain_states(DType::f32)), "no error");
     patch(path / "index.h5", "\"begins\":[0,13]", std::string("\"begins\":") + begins);
     const std::string error = error_of_load(path, plain_states(DType::f32));
     EXPECT_TRUE(contains(error, "index.h5") && contains(error, norm) &&

@@ -17,6 +17,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/metadata_file.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace ztrain::test {
 
@@ -172,17 +173,6 @@ inline Shards loaded(const std::filesystem::path& path, const Place& place, cons
 inline Shards loaded(const std::filesystem::path& path, const Place& place, DType model_dtype,
                      bool verify = true) {
   return loaded(path, place, plain_states(model_dtype), {.verify = verify});
-}
-
-/// What work throws.
-template <class Work>
-std::string error_of(Work work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

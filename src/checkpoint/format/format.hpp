@@ -14,9 +14,12 @@
 //
 // Shard file f serves a contiguous range of the ranks that write. Per (state, unit) it has one contiguous 1-D
 // dataset
-// "<state>/unit_<u>": the pieces of its ranks, by tensor rank, then in flat order, without padding. A dataset
-// that would exceed 2^31 items goes on in "<state>/unit_<u>.<part>", because HDF5 1.10 stores selections
-// in 32 bits. Little endian; bf16 is a custom float (sign 1, exponent 8 with bias 127, mantissa 7).
+// "<state>/unit_<u>": the pieces of its ranks, by tensor rank, then in flat order, without padding. <u> is
+// the place of the unit's first parameter in the table of parameters, so it names the same unit on every
+// rank. In checkpoints of older programs it may be the unit's number on its stage of a pipeline. Readers take
+// it as a part of a name. A dataset that would exceed 2^31 items goes on in "<state>/unit_<u>.<part>",
+// because HDF5 1.10 stores selections in 32 bits. Little endian; bf16 is a custom float (sign 1, exponent 8
+// with bias 127, mantissa 7).
 //
 // What is counted are a state's items. A state has a granule g: one item for each element (g = 1), or for
 // each block of g elements of a tensor-parallel slice, whose last block may be short. g divides the quantum

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/shard_files.hpp"
+#include "checkpoint/save_plan.hpp"
 
 namespace ztrain::checkpoint::node_ring_test {
 namespace {
@@ -69,19 +69,16 @@ TEST(NodeRing, OfOneNodeSendsNothing) {
 /// The files of all ranks, by rank; -1: none.
 std::vector<int> files_of(const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
                           int wanted) {
-  std::vector<int> own;
-  for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank)
-    own.push_back(files_for(rank, writers, nodes, wanted).own);
-  return own;
+  return deal_files(writers, nodes, wanted).of_rank;
 }
 
 TEST(ShardFiles, RanksOfANodeShareAFileHoweverTheyAreNumbered) {
   const std::vector<std::int64_t> all(6, 1), in_turns{0, 1, 2, 0, 1, 2};
   EXPECT_EQ(files_of(all, in_turns, 0), (std::vector{0, 1, 2, 0, 1, 2}));
-  EXPECT_EQ(files_for(0, all, in_turns, 0).count, 3);
+  EXPECT_EQ(deal_files(all, in_turns, 0).count, 3);
   EXPECT_EQ(files_of({1, 1, 1, 1, 1, 0}, {0, 0, 0, 0, 4, 4}, 0), (std::vector{0, 0, 0, 0, 1, -1}));
   EXPECT_EQ(files_of({1, 0, 0, 1, 0, 0}, in_turns, 0), (std::vector{0, -1, -1, 0, -1, -1}));
-  EXPECT_EQ(files_for(0, {1, 0, 0, 1, 0, 0}, in_turns, 0).count, 1) << "nodes that write nothing have none";
+  EXPECT_EQ(deal_files({1, 0, 0, 1, 0, 0}, in_turns, 0).count, 1) << "nodes that write nothing have none";
   EXPECT_EQ(files_of({0, 1, 1}, {0, 1, 2}, 0), (std::vector{-1, 0, 1}));
   EXPECT_EQ(files_of(all, in_turns, 2), (std::vector{0, 0, 1, 0, 1, 1})) << "node 0, node 1's halves, node 2";
   EXPECT_EQ(files_of(all, in_turns, 100), (std::vector{0, 2, 4, 1, 3, 5})) << "no more files than writers";
@@ -95,7 +92,7 @@ TEST(ShardFiles, ManyNodesShareThem) {
   EXPECT_TRUE(std::ranges::is_sorted(own));
   EXPECT_EQ(own.front(), 0);
   EXPECT_EQ(own.back(), max_files - 1);
-  EXPECT_EQ(files_for(7, all, nodes, 0).count, max_files);
+  EXPECT_EQ(deal_files(all, nodes, 0).count, max_files);
 }
 
 }  // namespace

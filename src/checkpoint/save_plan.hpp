@@ -1,0 +1,114 @@
+#pragma once
+// What a save writes, computed without communication: which rank writes what, into which dataset of which
+// file. A save calls the same functions for its own rank, so its files are the planned ones.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/format/format.hpp"
+#include "layout/layout.hpp"
+#include "layout/mesh.hpp"
+
+namespace ztrain::checkpoint {
+
+/// One state of one unit of a rank.
+struct StateForm {
+  std::string state;
+  int unit = 0;
+  DType dtype = DType::f32;
+  std::int64_t granule = 1;
+};
+std::vector<StateForm> forms_of(std::span<const StateShard> states);
+
+/// The states and parameters that one rank names. Throws Error if it names two granules for one state.
+Catalog catalog_of(const Layout& layout, std::span<const StateForm> states);
+/// Adds what `other` names to the catalog. Throws Error if both describe one state or parameter differently.
+void merge(Catalog& catalog, const Catalog& other);
+
+/// A row without its place in a file.
+struct FormRow {
+  PieceRow row;
+  std::size_t form = 0;         ///< index of the state's form
+  std::int64_t flat_begin = 0;  ///< of the piece, in elements of its unit's flat range
+};
+
+/// The rows of ranks that share a layout and the forms of their states.
+class PartRows {
+ public:
+  /// layout and states outlive this.
+  PartRows(const Layout& layout, std::span<const StateForm> states, const Catalog& catalog);
+
+  /// Rows of shards [begin, end) of every unit, as far as the rank at `place` owns them. A piece that several
+  /// of these shards hold is one row.
+  std::vector<FormRow> of_shards(const Coordinate& place, int begin, int end) const;
+
+ private:
+  const Layout& layout_;
+  std::span<const StateForm> states_;
+  std::vector<std::int64_t> state_numbers_;      ///< by form: place in the catalog
+  std::vector<std::int64_t> parameter_numbers_;  ///< by parameter of the layout: place in the catalog
+};
+
+/// The shard files of a save, dealt out to the ranks that write.
+struct DealtFiles {
+  int count = 0;
+  std::vector<int> of_rank;  ///< -1: the rank writes nothing
+};
+/// writers: by rank, 0 for those that write nothing; nodes: by rank, any numbers. wanted: number of files,
+/// dealt out to the writers node by node; 0: one for each node that writes, as long as these are not more
+/// than max_files.
+DealtFiles deal_files(const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
+                      int wanted);
+
+struct PlannedDataset {
+  std::string name;
+  DType dtype = DType::f32;
+  std::int64_t items = 0;
+  std::size_t rows = 0;  ///< number of pieces in it
+};
+/// Sorts the rows of one shard file by their places in it, and sets PieceRow::part and dataset_begin. Returns
+/// the file's datasets in the order of their rows. Throws Error if a dataset would have two dtypes.
+std::vector<PlannedDataset> lay_out(const Catalog& catalog, std::vector<PieceRow*>& rows);
+
+/// What ranks save that differ in their shard or replica alone.
+struct SavePart {
+  Layout layout;
+  std::vector<StateForm> states;
+};
+/// Lines that describe all of a part that a save depends on.
+std::vector<std::string> lines_of(const SavePart& part);
+
+struct PlannedShardFile {
+  std::string name;
+  std::int64_t bytes = 0;   ///< of its datasets
+  std::int64_t pieces = 0;  ///< of all its ranks
+  std::vector<PlannedDataset> datasets;
+};
+/// Returns the most bytes that a shard file takes. Datasets begin on pages, and HDF5 describes each in far
+/// less.
+std::int64_t largest_size(std::int64_t bytes, std::int64_t pieces);
+/// What makes shard files smaller, for the message about one that is too large.
+inline constexpr const char* more_files =
+    ", or let more files share the bytes (more ranks, and checkpoint.files up to their number)";
+
+struct SavePlan {
+  Catalog catalog;
+  std::vector<PlannedShardFile> files;
+
+  std::int64_t bytes() const;
+  std::int64_t datasets() const;
+};
+
+/// The axes along which ranks have different parts.
+inline constexpr AxisSet part_axes = Axis::pipeline | Axis::tensor;
+
+/// Plans the save of all ranks of a mesh. parts: by index over part_axes. nodes, files: as deal_files takes
+/// them. Throws Error, which says what disagrees, unless the ranks together save every item of every
+/// parameter exactly once, with one shape, granule and dtype.
+SavePlan plan_save(const MeshShape& mesh, const std::vector<const SavePart*>& parts,
+                   const std::vector<std::int64_t>& nodes, int files);
+
+}  // namespace ztrain::checkpoint
