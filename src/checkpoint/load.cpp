@@ -77,11 +77,14 @@ class Loader {
             where(), other.size(), fmt::join(other, ", "), advice);
   }
 
-  /// A rank that has nothing of the model wants nothing.
+  /// A rank wants what the checkpoint holds of the parameters that the rank has: frozen ones have weights
+  /// alone.
   void require_states(std::span<const StateShard> shards, OtherStates others) const {
     std::set<std::string> wanted, held;
     for (const StateShard& s : shards) wanted.insert(s.state);
-    for (const StateEntry& s : reader_.catalog().states) held.insert(s.name);
+    const auto& states = reader_.catalog().states;
+    for (std::int64_t s = 0; s < std::ssize(states); ++s)
+      if (is_held_of_rank(s)) held.insert(states[static_cast<std::size_t>(s)].name);
     const bool has_all = std::ranges::includes(held, wanted);
     const bool has_others = !wanted.empty() && held.size() > wanted.size();
     REQUIRE(has_all && (others == OtherStates::skip || !has_others),
@@ -109,6 +112,13 @@ class Loader {
 
  private:
   std::string where() const { return (folder_ / index_name).string(); }
+
+  /// Whether the checkpoint holds a state of any parameter that this rank has.
+  bool is_held_of_rank(std::int64_t state) const {
+    return std::ranges::any_of(place_.layout->parameters(), [&](const ParameterShape& p) {
+      return p.unit >= 0 && !reader_.pieces(state, numbers_.at(p.name)).empty();
+    });
+  }
 
   void require_same_parameters() const {
     std::map<std::string, const ParameterShape*> known;
@@ -280,8 +290,8 @@ nlohmann::json read_metadata(const fs::path& path) {
 void load(const fs::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options) {
   Loader loader(path, place, options);
-  loader.require_states(states, options.others);
   if (options.others == OtherStates::refuse) loader.require_same_trained();
+  loader.require_states(states, options.others);
   std::int64_t done = 0, total = 0;
   for (const StateShard& shard : states) {
     require_granule(shard.state, shard.granule);
