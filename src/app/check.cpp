@@ -19,6 +19,7 @@
 #include "job/memory_report.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_checkpoint.hpp"
+#include "job/save_proof.hpp"
 #include "memory/provider.hpp"
 #include "plan/cost.hpp"
 #include "plan/machine.hpp"
@@ -78,6 +79,21 @@ void check_memory(telemetry::Console& console, plan::Question question, const pl
         format_decimal_bytes(v.node_needed), format_decimal_bytes(v.node_limit), bound));
 }
 
+/// Plans the first save of all ranks, which fill one node after the other.
+void check_saves(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph,
+                 const program::JobSpec& spec, int ranks_per_node) {
+  if (deck.checkpoint.interval < 0) return;
+  const telemetry::Phase phase(console, "planning the checkpoints");
+  std::vector<std::int64_t> nodes;
+  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) nodes.push_back(rank / ranks_per_node);
+  const job::SaveParts parts(graph, spec);
+  const checkpoint::SavePlan saves = job::plan_saves(deck, spec.mesh, parts.by_place(), nodes);
+  console.print(fmt::format("each checkpoint is {} in {} of {}: all ranks agree\n",
+                            format_decimal_bytes(static_cast<double>(saves.bytes())),
+                            count_text(std::ssize(saves.files), "shard file"),
+                            count_text(saves.datasets(), "dataset")));
+}
+
 void check_for_ranks(telemetry::Console& console, config::Deck deck, const plan::Question& question) {
   const int ranks = question.ranks;
   const plan::Machine machine = plan::machine_of(deck);
@@ -93,6 +109,7 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, const plan:
       fmt::format("mesh {}\n{} tokens a step\nrank 0 of {}; the step program has {} ops and is {}\n{}",
                   spec.mesh.describe(), config::tokens_per_step(deck), ranks, job.train().issues(),
                   proof_text(classes), job::memory_table(job.train(), plan::memory_of(job.programs.all()))));
+  check_saves(console, deck, graph, spec, std::min(ranks, machine.ranks_per_node));
   check_memory(console, question, machine);
 }
 

@@ -109,22 +109,43 @@ void zero_moments(const Program& program, const program::JobTensors& tensors, co
     for (const program::State& s : unit.optimizer) zero_tensor(program, s.slice, memory, exec);
 }
 
+namespace {
+
+/// Visits the form and the tensor of each state of each unit.
+template <class Visit>
+void each_state(const Program& program, const program::JobTensors& tensors, bool optimizer,
+                const Visit& visit) {
+  for (std::size_t u = 0; u < tensors.units.size(); ++u) {
+    const program::UnitState& unit = tensors.units[u];
+    const auto tell = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
+      visit(checkpoint::StateForm{name, static_cast<int>(u), program.tensor(t).dtype, granule}, t);
+    };
+    tell("model", unit.master.slice, 1);
+    if (!optimizer || unit.optimizer.empty()) continue;  // a frozen unit has none
+    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
+      const optim::StateInfo& info = tensors.optimizer_states[i];
+      tell("optimizer/" + info.name, unit.optimizer[i].slice, info.granule);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<checkpoint::StateForm> state_forms(const Program& program, const program::JobTensors& tensors) {
+  std::vector<checkpoint::StateForm> forms;
+  each_state(program, tensors, true,
+             [&](const checkpoint::StateForm& form, program::TensorId) { forms.push_back(form); });
+  return forms;
+}
+
 std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer) {
   std::vector<checkpoint::StateShard> shards;
-  for (std::size_t u = 0; u < tensors.units.size(); ++u) {
-    const auto add = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
-      memory::Provider& provider = memory.provider(program.tensor(program.storage(t)).tier);
-      shards.push_back({name, static_cast<int>(u), program.tensor(t).dtype, memory.address(program, t),
-                        granule, provider.host_accessible() ? nullptr : &provider});
-    };
-    add("model", tensors.units[u].master.slice, 1);
-    if (!optimizer || tensors.units[u].optimizer.empty()) continue;  // a frozen unit has none
-    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
-      const optim::StateInfo& info = tensors.optimizer_states[i];
-      add("optimizer/" + info.name, tensors.units[u].optimizer[i].slice, info.granule);
-    }
-  }
+  each_state(program, tensors, optimizer, [&](const checkpoint::StateForm& form, program::TensorId t) {
+    memory::Provider& provider = memory.provider(program.tensor(program.storage(t)).tier);
+    shards.push_back({form.state, form.unit, form.dtype, memory.address(program, t), form.granule,
+                      provider.host_accessible() ? nullptr : &provider});
+  });
   return shards;
 }
 

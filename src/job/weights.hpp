@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/save_plan.hpp"
 #include "engine/job_memory.hpp"
 #include "kernels/launch/exec.hpp"
 #include "program/jobs/compile.hpp"
@@ -25,6 +26,10 @@ void draw_weights(const program::Program& program, const program::JobTensors& te
 /// Makes this rank's slices of the moments zero, for a run whose weights are not drawn.
 void zero_moments(const program::Program& program, const program::JobTensors& tensors,
                   const engine::JobMemory& memory, kernels::Exec& exec);
+
+/// The forms of a rank's states, which a save needs, without their memory.
+std::vector<checkpoint::StateForm> state_forms(const program::Program& program,
+                                               const program::JobTensors& tensors);
 
 /// This rank's slices: weights, and with optimizer the moments.
 std::vector<checkpoint::StateShard> state_shards(const program::Program& program,

@@ -19,6 +19,7 @@
 #include "job/peak.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
+#include "job/save_proof.hpp"
 #include "job/weights.hpp"
 #include "memory/provider.hpp"
 #include "model/family.hpp"
@@ -111,6 +112,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
     facts_.machine_bytes = static_cast<double>(worker_.device().memory().limits().total);
   console_.print(session.agree("describing the run",
                                [&] { return banner(session, deck_, data_, worker_, facts_, version_); }));
+  job::prove_saves(session, console, deck_, worker_.job());
   // Before a checkpoint is looked for: a run that still writes there may write a newer one.
   session.agree("preparing the output folder", [&] {
     if (session_.rank() == 0) hold_folders();
