@@ -58,10 +58,8 @@ class Fp8 {
     const Value input = graph_.value(x);
     REQUIRE(input.dtype == DType::bf16, "precision.fp8: '{}' is {}; products with 8-bit floats need bf16",
             input.name, name_of(input.dtype));
-    REQUIRE(input.shape[0] % fp8_multiple == 0,
-            "precision.fp8: a micro-batch of {} tokens is not a multiple of {}: change batch.micro or "
-            "data.sequence",
-            input.shape[0], fp8_multiple);
+    ASSERT(input.shape[0] % fp8_multiple == 0, "a micro-batch of {} tokens becomes codes, no multiple of {}",
+           input.shape[0], fp8_multiple);
     const Shape scales{rowwise_ ? input.shape[0] : 1};
     it->second = {graph_.add({input.name + ".codes", DType::f8e4m3, input.shape}),
                   graph_.add({input.name + ".scales", DType::f32, scales})};

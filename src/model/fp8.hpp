@@ -16,8 +16,8 @@ inline constexpr std::int64_t fp8_multiple = 16;
 
 /// scaling: "none" leaves the graph alone; "tensorwise" and "rowwise" are one scale per operand or per row of
 /// it. Left as they are: the head, adapters, weights that several ops read, and layers whose sizes are not
-/// multiples of 16, which the products on GPUs ask for. Throws Error where no layer is left, or tokens are
-/// not a multiple of 16.
+/// multiples of 16, which the products on GPUs ask for. Tokens are a multiple of 16. Throws Error where no
+/// layer is left.
 void use_fp8(Graph& graph, const std::string& scaling);
 
 }  // namespace ztrain::model

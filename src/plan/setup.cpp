@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -112,9 +113,11 @@ void set_context(const config::Deck& deck, MeshShape& shape) {
   shape[Axis::ring] = static_cast<int>(by_heads ? deck.mesh.context / ranks : 1);
 }
 
-/// Of the tokens of each rank of mesh.context.
+/// Number that divides the tokens of each rank of mesh.context. Its ranks of mesh.tensor share these tokens
+/// in equal parts under sequence parallelism, and products of 8-bit codes take multiples of fp8_multiple.
 int token_multiple(const config::Deck& deck) {
-  return deck.mesh.context > 1 && deck.precision.fp8 != "none" ? static_cast<int>(model::fp8_multiple) : 1;
+  const std::int64_t parts = deck.tensor.sequence_parallel ? std::max<std::int64_t>(1, deck.mesh.tensor) : 1;
+  return static_cast<int>(std::lcm(parts, deck.precision.fp8 != "none" ? model::fp8_multiple : 1));
 }
 
 TokenOrder order_of(const config::Deck& deck) {
@@ -123,7 +126,7 @@ TokenOrder order_of(const config::Deck& deck) {
   return program::token_order(mesh, context_method(deck), token_multiple(deck));
 }
 
-/// Of a micro-batch, with padding where mesh.context does not divide them.
+/// Tokens of a micro-batch, with the padding that makes the parts of all ranks equal.
 std::int64_t tokens_of(const config::Deck& deck) {
   return order_of(deck).padded(deck.batch.micro * deck.data.sequence);
 }
@@ -184,12 +187,6 @@ void require_tensor_support(const config::Deck& deck) {
           "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
           "tensor.sequence_parallel = true, or tensor.overlap = false",
           config::source_of(deck, "tensor.overlap"));
-  const std::int64_t tokens = tokens_of(deck) / deck.mesh.context;
-  REQUIRE(!deck.tensor.sequence_parallel || tokens % deck.mesh.tensor == 0,
-          "{} does not divide the {} tokens of a micro-batch (batch.micro {} x data.sequence {}{}) into "
-          "equal parts: change one of these, or set tensor.sequence_parallel = false",
-          at, tokens, deck.batch.micro, deck.data.sequence,
-          deck.mesh.context > 1 ? fmt::format(", padded, / mesh.context {}", deck.mesh.context) : "");
 }
 
 /// "mesh.pipeline (4) x pipeline.stages_per_rank (2)"
@@ -287,10 +284,6 @@ MeshShape mesh_shape(const config::Deck& deck) {
 }
 
 void require_cuts(config::Deck deck) {
-  if (deck.mesh.context < 0) {
-    deck.mesh.context = 1;
-    deck.tensor.sequence_parallel = false;  // whose parts are of a rank's tokens
-  }
   deck.mesh.tensor = std::max<std::int64_t>(1, deck.mesh.tensor);
   tensor_plan_of(deck);
   schedule_of(deck);

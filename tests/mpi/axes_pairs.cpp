@@ -72,7 +72,9 @@ StepResult gradients(const Row& row) {
 }
 
 program::JobSpec alone(const TinyModel& m, const program::Precision& dtypes) {
-  return test::spec_for(m, MeshShape(), "NO_SHARD", dtypes);
+  program::JobSpec spec = test::spec_for(m, MeshShape(), "NO_SHARD", dtypes);
+  spec.token_multiple = test::axes::alone_multiple(m.fp8 != "none");
+  return spec;
 }
 
 /// Of narrow types the first norm: steps of AdamW go by signs of gradients, also of those that are rounding.

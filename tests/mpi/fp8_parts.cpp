@@ -94,13 +94,16 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     bool sequence;
     model::ContextMethod method;
     bool overlap = false;
+    int multiple = 16;  ///< what tokens are padded to
   };
-  for (const auto& [context, tensor, sequence, method, overlap] : {Way{1, 2, true, gather},
-                                                                   {1, 2, true, gather, true},
-                                                                   {1, 2, false, gather},
-                                                                   {2, 1, true, gather},
-                                                                   {2, 1, true, heads},
-                                                                   {2, 2, true, ring}}) {
+  for (const auto& [context, tensor, sequence, method, overlap, multiple] :
+       {Way{1, 1, true, gather, false, 96},
+        {1, 2, true, gather},
+        {1, 2, true, gather, true, 96},
+        {1, 2, false, gather},
+        {2, 1, true, gather},
+        {2, 1, true, heads},
+        {2, 2, true, ring}}) {
     if (session().size() % (context * tensor) != 0 || (GetParam().uneven && tensor == 1)) continue;
     MeshShape mesh;
     mesh[Axis::context] = context;
@@ -108,10 +111,11 @@ TEST_P(Fp8Parts, HaveTheScalesOfTheWhole) {
     mesh[Axis::shard] = session().size() / (context * tensor);
     SCOPED_TRACE(testing::Message() << mesh.describe() << " " << sequence);
     TinyModel cut = m;
-    cut.token_order = program::token_order(mesh, method);
+    cut.token_order = program::token_order(mesh, method, multiple);
     auto s = test::spec_for(cut, mesh, "FULL_SHARD", mixed());
     if (tensor > 1) s.tensor = model::decoder_tensor_plan(m.dims, tensor);
     s.tensor.sequence_parallel = sequence;
+    s.token_multiple = multiple;
     s.overlap_tensor = overlap;
     s.context = method;
     s.recompute.every = sequence ? 1 : 0;

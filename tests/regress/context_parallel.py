@@ -77,7 +77,7 @@ class ContextParallel(zt.Case):
 
     def test_the_plan_is_what_a_run_sends(self):
         for method, degrees in (("gather", (1, 2, 2)), ("ring", (1, 2, 2)), ("ulysses", (1, 4))):
-            keys = mesh(*degrees, **{"tensor.sequence_parallel": False, "context.method": method})
+            keys = mesh(*degrees, **{"context.method": method})
             result = zt.run(0, ["plan", self.deck, "--ranks", 4, "--json", *zt.words_of(keys)])
             self.assertEqual(result.code, 0, str(result))
             output = self.train(4, f"sends_{method}", keys)
@@ -99,7 +99,7 @@ class ContextParallel(zt.Case):
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [5, 10])
         for name, ranks, overrides, source in (
             ("to_one", 1, {}, split),
-            ("to_tensor", 2, mesh(1, 1, 2, **{"tensor.sequence_parallel": False}), split),
+            ("to_tensor", 2, mesh(1, 1, 2), split),
             ("from_one", 4, mesh(1, 4), self.output),
             ("from_one_to_ring", 2, mesh(1, 2, **{"context.method": "ring"}), self.output),
             ("to_heads_in_ring", 4, mesh(1, 4, **{"context.method": "ulysses"}), split),
@@ -118,7 +118,7 @@ class ContextParallel(zt.Case):
             ("whole", 1, {}),
             ("parts", 4, mesh(2, 2)),
             ("ring", 4, mesh(1, 4, **{"context.method": "ulysses"})),
-            ("heads", 4, mesh(1, 2, 2, **{"context.method": "ring", "tensor.sequence_parallel": False})),
+            ("heads", 4, mesh(1, 2, 2, **{"context.method": "ring"})),
         ):
             folder = self.folder / f"export_{name}"
             self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,6 +123,11 @@ enum Factor : std::size_t {
   factors
 };
 
+/// Number that divides the tokens of a single rank.
+inline int alone_multiple(bool coded) {
+  return coded ? static_cast<int>(model::fp8_multiple) : 1;
+}
+
 /// Of the factors that any mesh may have.
 inline Levels counts() {
   const auto count = [](const auto& levels) { return static_cast<int>(std::size(levels)); };
@@ -187,7 +193,7 @@ class Row {
     m.dims.qk_norm = on(head_norms);
     set_training(m);
     if (coded) m.fp8 = precision().fp8;
-    if (!alone) m.token_order = order(m, coded);
+    m.token_order = alone ? TokenOrder(1, 1, alone_multiple(coded)) : order(m, coded);
     return m;
   }
 
@@ -195,11 +201,10 @@ class Row {
     const MeshShape of = shape(m);
     program::JobSpec spec = spec_for(m, of, strategies[at(strategy)], dtypes);
     spec.context = mesh_.method;
-    spec.token_multiple = multiple(m.fp8 != "none");
+    spec.token_multiple = token_multiple(m.fp8 != "none");
     spec.tensor = model::decoder_tensor_plan(m.dims, mesh_.tensor);
-    const auto as = static_cast<Layers>(levels_[layer]);
-    spec.tensor.sequence_parallel = as != Layers::whole;
-    spec.overlap_tensor = as == Layers::overlapped;
+    spec.tensor.sequence_parallel = cut() != Layers::whole;
+    spec.overlap_tensor = cut() == Layers::overlapped;
     spec.recompute.every = levels_[recompute];
     spec.sharding.reduce.every_micro = accumulations[at(accumulation)].every_micro;
     return spec;
@@ -208,20 +213,17 @@ class Row {
  private:
   std::size_t at(Factor f) const { return static_cast<std::size_t>(levels_[f]); }
   bool on(Factor f) const { return levels_[f] == 1; }
-  static int multiple(bool coded) { return coded ? static_cast<int>(model::fp8_multiple) : 1; }
+  Layers cut() const { return static_cast<Layers>(levels_[layer]); }
+  int token_multiple(bool coded) const {
+    return std::lcm(cut() == Layers::whole ? 1 : mesh_.tensor, alone_multiple(coded));
+  }
   TokenOrder order(const TinyModel& m, bool coded) const {
-    return program::token_order(shape(m), mesh_.method, multiple(coded));
+    return program::token_order(shape(m), mesh_.method, token_multiple(coded));
   }
 
-  /// Rows that do not divide are those of as many sequences as let ranks of mesh.tensor share their tokens.
   TinyModel sized(bool coded) const {
     TinyModel m;
     set_sizes(m, coded);
-    const auto shared = [&] {
-      return order(m, coded).padded(m.micro * m.sequence) / mesh_.context % mesh_.tensor == 0;
-    };
-    if (sizes_of(coded) == Sizes::rows && !coded) m.micro = 2;
-    while (!shared()) ++m.micro;
     m.global = m.micro * mesh_.replicate * mesh_.shard * accumulations[at(accumulation)].micro_batches;
     return m;
   }
@@ -256,7 +258,7 @@ class Row {
         m.dims.num_key_value_heads = 1;
         return;
       case Sizes::rows:
-        m.sequence = coded ? 48 : 11;
+        m.sequence = coded ? 20 : 7, m.micro = coded ? 2 : 3;
         return;
       case Sizes::joined:
         if (!coded) m.dims.hidden_size = 64, m.dims.intermediate_size = 64, m.dims.head_dim = 8;

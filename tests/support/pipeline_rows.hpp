@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -152,8 +153,8 @@ class Row {
   /// coded: of a size of which products of codes can be cut.
   TinyModel model(bool coded, bool alone) const {
     TinyModel m;
+    m.sequence = coded ? 32 : 15;
     if (coded) {
-      m.sequence = 32;
       m.dims.hidden_size = 32, m.dims.intermediate_size = 64, m.dims.head_dim = 16;
       m.fp8 = step_types().fp8;
     }
@@ -162,7 +163,7 @@ class Row {
     m.dims.num_hidden_layers = layers();
     m.global = of(micro_batches, micros) * of(copies, copy).replicate * of(copies, copy).shard;
     if (!alone)
-      m.token_order = program::token_order(mesh(), of(contexts, context).method, multiple_of(coded));
+      m.token_order = program::token_order(mesh(), of(contexts, context).method, token_multiple(coded));
     return m;
   }
 
@@ -172,7 +173,7 @@ class Row {
     spec.schedule = program::find_schedule(name);
     spec.tensor = model::decoder_tensor_plan(m.dims, of(tensors, tensor));
     spec.context = of(contexts, context).method;
-    spec.token_multiple = multiple_of(m.fp8 != "none");
+    spec.token_multiple = token_multiple(m.fp8 != "none");
     spec.recompute.every = of(recomputed, recompute);
     spec.sharding.reduce.every_micro = levels_[every_micro] == 0;
     if (levels_[late] == 1) spec.pipeline.late_weights = program::LateWeights::kept;
@@ -186,7 +187,9 @@ class Row {
   }
 
  private:
-  static int multiple_of(bool coded) { return coded ? static_cast<int>(model::fp8_multiple) : 1; }
+  int token_multiple(bool coded) const {
+    return std::lcm(of(tensors, tensor), coded ? static_cast<int>(model::fp8_multiple) : 1);
+  }
 
   /// Stages of different length.
   int layers() const {

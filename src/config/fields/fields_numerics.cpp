@@ -72,8 +72,8 @@ std::vector<Field> precision() {
                "the gradient of the weight is then a bf16 product. Weights are gathered as 8-bit codes, "
                "which are half the bytes. In bf16 stay the embedding, the head, adapters, and layers whose "
                "weight has a number of rows or columns that is not a multiple of 16. precision.parameters "
-               "must be bf16, and batch.micro x data.sequence a multiple of 16. With mesh.context padding "
-               "makes each rank's tokens a multiple of 16. With mesh.tensor the rows and columns of these "
+               "must be bf16. Padding makes the tokens of a micro-batch (with mesh.context, of each of its "
+               "ranks) a multiple of 16. With mesh.tensor the rows and columns of these "
                "weights that a rank has must be multiples of 16, and rowwise needs at most as many of its "
                "ranks as heads of keys; ztrain refuses other degrees and names those that work."}),
   };

@@ -96,10 +96,9 @@ std::vector<Field> context_and_tensor() {
             "the micro-batch and one from its end, so that all compute for equally long."}),
       free({KEY_OF(tensor, sequence_parallel), "true", "", any(),
             "Where mesh.tensor > 1. true: each of its ranks computes norms, dropout and the residual stream "
-            "for its part of the tokens, which saves memory and sends no more bytes. The tokens that these "
-            "ranks share must then be a multiple of mesh.tensor: batch.micro x data.sequence or, with "
-            "mesh.context, the part of that which one of its ranks has, padding included. false: every rank "
-            "computes them for all of these tokens."}),
+            "for its part of the tokens, which saves memory and sends no more bytes. Padding is added where "
+            "mesh.tensor does not divide the tokens of a micro-batch (with mesh.context, of one of its "
+            "ranks). false: every rank computes them for all of these tokens."}),
       free({KEY_OF(tensor, overlap), "false", "", any(),
             "Where mesh.tensor > 1, with tensor.sequence_parallel: what a layer gathers or reduces over "
             "these ranks is sent part by part while its products are computed, which are cut into as many "

@@ -5,8 +5,8 @@
 namespace ztrain::data {
 
 BatchPart::BatchPart(std::int64_t tokens, const TokenOrder& order, int index) {
-  if (order.ranks() == 1) return;
   const std::int64_t all = order.padded(tokens);
+  if (order.ranks() == 1 && all == tokens) return;
   runs_ = order.part(all, order.ranks(), index);
   for (auto* array : {&tokens_, &targets_, &positions_, &document_start_})
     array->resize(static_cast<std::size_t>(all));

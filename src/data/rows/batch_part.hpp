@@ -1,5 +1,5 @@
 #pragma once
-// The part of a micro-batch that a rank has where several share its sequences (mesh.context).
+// The part of a micro-batch that a rank has if several share its sequences (mesh.context), and its padding.
 
 #include <cstdint>
 #include <vector>

@@ -256,10 +256,8 @@ class Placer {
     const std::int64_t rows = logical_[at(v)][at(dim)];
     REQUIRE(dim == 0 || rows % ranks_ == 0, "{} columns of {} do not divide into {} parts over {}", rows,
             graph_.value(v).name, ranks_, to_string(axes_));
-    REQUIRE(rows % ranks_ == 0,
-            "a micro-batch of {} tokens does not divide into {} parts over {}: change batch.micro or "
-            "data.sequence{}",
-            rows, ranks_, to_string(axes_), plan_ ? ", or set tensor.sequence_parallel = false" : "");
+    ASSERT(rows % ranks_ == 0, "a micro-batch of {} tokens is not padded for {} parts over {}", rows, ranks_,
+           to_string(axes_));
     std::vector<Rows> parts;
     for (std::int64_t r = 0; r < ranks_; ++r) parts.push_back({r * rows / ranks_, (r + 1) * rows / ranks_});
     return parts;

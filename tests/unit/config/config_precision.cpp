@@ -70,16 +70,12 @@ TEST(Precision, TypesThatGoTogether) {
   EXPECT_EQ(refused, 27);
 }
 
-TEST(Precision, Fp8NeedsBf16AndWholeTiles) {
+TEST(Precision, Fp8NeedsBf16) {
   EXPECT_EQ(deck_of("[precision]\nfp8 = \"rowwise\"\n").precision.fp8, "rowwise");
   EXPECT_EQ(precision_error("fp8 = \"tensorwise\"\npreset = \"fp32\"\n"),
             "input.toml:8: precision.fp8 = \"tensorwise\" needs precision.parameters = \"bf16\", but that is "
             "\"fp32\"; "
             "nearest legal: none");
-  EXPECT_EQ(
-      deck_error("[precision]\nfp8 = \"rowwise\"\n", {"--data.sequence=1000"}),
-      "input.toml:8: precision.fp8 = \"rowwise\" needs micro-batches whose tokens are a multiple of 16, but "
-      "batch.micro x data.sequence is 1 x 1000 = 1000");
 }
 
 TEST(Precision, MessagesNameTheNearestLegalType) {

@@ -78,6 +78,10 @@ TEST(BatchPart, OneOfOneIsReadInPlace) {
   const std::int32_t* read_into = nullptr;
   BatchPart(7, {1, 1}, 0).fill(whole.batch(), [&](const MicroBatch& out) { read_into = out.tokens; });
   EXPECT_EQ(read_into, whole.tokens.data());
+  Arrays padded(8);
+  BatchPart(7, {1, 1, 4}, 0).fill(padded.batch(), read);
+  EXPECT_EQ(padded.tokens, (std::vector<std::int32_t>{100, 101, 102, 103, 104, 105, 106, 100}));
+  EXPECT_EQ(padded.weights, (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 0}));
 }
 
 }  // namespace

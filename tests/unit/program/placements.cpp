@@ -360,12 +360,6 @@ TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
   }
 }
 
-TEST(Placements, ATokenCountThatDoesNotDivideIsRefused) {
-  const JobSpec spec = spec_over(1, 1, 1, 3, "NO_SHARD");
-  const std::string said = refusal([&] { compile(test::small_model(), spec, 0); });
-  EXPECT_NE(said.find("tensor.sequence_parallel = false"), std::string::npos) << said;
-}
-
 TEST(Placements, LettersArePlacements) {
   const std::vector<Placing> ways = parse_placings("R0I>1 11P>P");
   ASSERT_EQ(ways.size(), 2u);
