@@ -6,8 +6,8 @@
 #
 # KEY=VALUE,VALUE,... is varied, the last key fastest; a value that is a list has brackets: optimizer.betas=[0.9,0.95],[0.9,0.99]. Words with
 # -- are the same for all. Task N has the N-th combination, and its run, with its checkpoints and the model that it exports where the deck
-# has checkpoint.export, is in runs/<job name>-<array's id>/KEY=VALUE,KEY=VALUE; a task that is requeued goes on there. All runs want the same
-# --nodes, --ntasks-per-node and --gpus-per-node, as of the other scripts. Submit from the root of the checkout.
+# has checkpoint.export, is in runs/<job name>-<array's id>/KEY=VALUE,KEY=VALUE, where a / of a value is %2F and a % is %25; a task that is
+# requeued goes on there. All runs want the same --nodes, --ntasks-per-node and --gpus-per-node, as of the other scripts. Submit from the root of the checkout.
 #SBATCH --job-name=ztrain-sweep
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8
@@ -47,7 +47,9 @@ values_of() {
 fixed=() swept=() count=1
 for word in "$@"; do
   case $word in
-    --run.output=* | --checkpoint.folder=* | --checkpoint.export=*) die "'$word' would be the same for all tasks: each has its own below runs/" ;;
+    run.output=* | checkpoint.folder=* | checkpoint.export=* | --run.output=* | --checkpoint.folder=* | --checkpoint.export=*)
+      die "'$word' says where runs lie: each task has its own folder below runs/, by what is varied"
+      ;;
     --*) fixed+=("$word") ;;
     ?*.?*=?*)
       swept+=("$word")
@@ -70,11 +72,12 @@ for ((i = ${#swept[@]} - 1; i >= 0; i--)); do
   value=${values[rest % ${#values[@]}]}
   rest=$((rest / ${#values[@]}))
   chosen=("--$key=$value" "${chosen[@]}")
-  name=$key=$value${name:+,$name}
+  value=${value//%/%25} # the name is that of one folder
+  name=$key=${value//\//%2F}${name:+,$name}
 done
 [ "$SLURM_ARRAY_TASK_ID" != "${SLURM_ARRAY_TASK_MIN:-}" ] || [ "${SLURM_ARRAY_TASK_COUNT:-$count}" -ge "$count" ] ||
   echo "slurm/array_sweep.sh: of $count combinations this array has $SLURM_ARRAY_TASK_COUNT"
 output=runs/${SLURM_JOB_NAME:-ztrain-sweep}-$SLURM_ARRAY_JOB_ID/$name
 own=(--run.output="$output" --checkpoint.folder="$output/checkpoints")
-if grep -qE '^[[:space:]]*(checkpoint\.)?export[[:space:]]*=' "$deck"; then own+=(--checkpoint.export="$output/model"); fi
+if grep -qE "^[[:space:]]*(checkpoint\.)?export[[:space:]]*=[[:space:]]*(\"[^\"]|'[^'])" "$deck"; then own+=(--checkpoint.export="$output/model"); fi
 exec "$root/slurm/launch.sh" "$deck" "${fixed[@]}" "${chosen[@]}" "${own[@]}"

@@ -235,18 +235,21 @@ class Slurm(Scripts):
         own = f"--run.output={output} --checkpoint.folder={output}/checkpoints --checkpoint.export={output}/model"
         self.assertIn(f" --optimizer.betas=[0.9,0.99] --lora.targets=[a,b] {own} ", program)
         for task, value in enumerate(("[[1,2],3]", "[4]")):
-            for text, exports in (('# export = "model"\n', False), ('checkpoint.export = "model"\n', True)):
+            for text, exports in (('# export = "model"\n', False), ('export = ""  # "none"\n', False), ("checkpoint.export = 'model'\n", True)):
                 deck.write_text(text)
                 job = {**array, "SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "2"}
                 *_, program = self.submit(job, "inputs/exports.toml", "a.b=[[1,2],3],[4]", script="array_sweep.sh")
                 self.assertIn(f" --a.b={value} --run.output=", program)
                 self.assertEqual("--checkpoint.export=" in program, exports)
                 self.assertNotIn("combinations this array has", self.done.stdout)
+        outside = {**array, "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "1"}
+        *_, program = self.submit(outside, "inputs/smoke.toml", "model.from=x/../../../50%", script="array_sweep.sh")
+        self.assertIn(" --model.from=x/../../../50% --run.output=runs/tries-40/model.from=x%2F..%2F..%2F..%2F50%25 ", program)
         self.submit({**array, "SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, *words, script="array_sweep.sh")
         self.assertNotIn("combinations this array has", self.done.stdout, "which the first task says")
-        same = "would be the same for all tasks"
+        where = ("checkpoint.folder", "checkpoint.export", "run.output")
         for job, wrong, said in (
-            *(({"SLURM_ARRAY_TASK_ID": "0"}, (*words, f"--{key}=here"), same) for key in ("checkpoint.folder", "checkpoint.export", "run.output")),
+            *(({"SLURM_ARRAY_TASK_ID": "0"}, (*words, f"{dashes}{key}=here"), "says where runs lie") for key in where for dashes in ("--", "")),
             ({"SLURM_ARRAY_TASK_ID": "0"}, ("inputs/none.toml", "a.b=1"), "inputs/none.toml: no such deck"),
             ({"SLURM_ARRAY_TASK_ID": "6"}, words, r"6 combinations, and none for task 6: sbatch --array=0-5"),
             ({}, words, r"no job array: sbatch --array=0-5"),
