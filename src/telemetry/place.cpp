@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
 #include <thread>
 #include <tuple>
 
@@ -34,6 +37,35 @@ std::string name_of_rank(const Place& p) {
 
 std::string where(const Place& p) {
   return p.phase + (p.at.empty() ? "" : ", " + p.at);
+}
+
+/// What /proc says of a process.
+struct Stat {
+  char state = ' ';
+  int parent = 0;
+};
+std::optional<Stat> stat_of(int process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  if (!std::getline(file, text)) return std::nullopt;
+  Stat stat;
+  // The name before it may hold spaces and brackets.
+  const std::size_t end = text.rfind(')');
+  if (end != std::string::npos) std::istringstream(text.substr(end + 1)) >> stat.state >> stat.parent;
+  return stat;
+}
+
+/// Returns what a launcher has told the process of its rank; "" if it was started by none. mpirun's variables
+/// come first, because its ranks also have those of the srun that started mpirun's daemon.
+std::string rank_of_process(int process) {
+  std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
+  std::map<std::string, std::string> found;
+  for (std::string variable; std::getline(file, variable, '\0');)
+    if (const std::size_t equals = variable.find('='); equals != std::string::npos)
+      found[variable.substr(0, equals)] = variable.substr(equals + 1);
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const auto it = found.find(name); it != found.end()) return it->second;
+  return "";
 }
 
 /// Of a rank from which there is no word.
@@ -188,11 +220,9 @@ std::string verdict(const Hang& hang) {
 }
 
 std::string state_of_process(int process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  if (!std::getline(file, text)) return "is gone";
-  const std::size_t end = text.rfind(')');
-  switch (end != std::string::npos && end + 2 < text.size() ? text[end + 2] : ' ') {
+  const std::optional<Stat> stat = stat_of(process);
+  if (!stat) return "is gone";
+  switch (stat->state) {
     case 'T':
     case 't':
       return "is stopped";
@@ -204,6 +234,21 @@ std::string state_of_process(int process) {
     default:
       return "";
   }
+}
+
+std::string stopped_neighbours() {
+  std::string text;
+  std::error_code error;
+  if (rank_of_process(::getpid()).empty()) return text;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const int process = std::atoi(entry.path().filename().c_str());
+    if (process == 0) continue;
+    const std::optional<Stat> stat = stat_of(process);
+    if (!stat || stat->parent != ::getppid() || state_of_process(process) != "is stopped") continue;
+    if (const std::string rank = rank_of_process(process); !rank.empty())
+      text += fmt::format("\nrank {} on the same node is stopped: process {}", rank, process);
+  }
+  return text;
 }
 
 }  // namespace ztrain::telemetry

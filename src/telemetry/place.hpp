@@ -65,4 +65,8 @@ std::string verdict(const Hang& hang);
 /// unusual.
 std::string state_of_process(int process);
 
+/// Returns a line for each stopped process that this process's launcher has started on this machine, each
+/// behind an end of line: for ranks that have no folder yet by which to tell each other. "" if there is none.
+std::string stopped_neighbours();
+
 }  // namespace ztrain::telemetry

@@ -148,7 +148,10 @@ void Watchdog::tell_place() {
 /// Whether this rank is the one to speak, and then what the ranks say in `text`. The lock is not held
 /// meanwhile.
 bool Watchdog::consult(std::string& text, std::unique_lock<std::mutex>& lock) {
-  if (!places_) return true;
+  if (!places_) {
+    text += stopped_neighbours();
+    return true;
+  }
   const PlaceFolder folder = *places_;
   const Place place = place_now();
   const double idle = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_beat_).count();

@@ -331,18 +331,20 @@ class BadInput(zt.Case):
             result = zt.run(0, ["check", self.deck, *zt.words_of(words)], timeout=20, wrapper=other)
             self.assert_refused(result, rf"{key}: cannot read '\S+': {denied}")
 
-    def test_a_full_disk_under_stdout(self):
-        """A command whose text is all that it makes has failed; a run has its checkpoint."""
-        output = self.folder / "unheard"
-        training = [self.deck, f"--run.output={output}"]
-        for words, code, begin in (["deck"], 1, ""), (["check", self.deck], 1, ""), (training, 0, "warning: "):
-            with open("/dev/full", "w") as full:
-                command = zt.command_line(0, words)
-                done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=zt.environment())
-            self.assertEqual(done.returncode, code, words)
-            failure = "stdout: cannot write all that was to be printed: No space left on device"
-            self.assertEqual(done.stderr.splitlines(), [f"ztrain: {begin}{failure}"])
-        self.assertTrue(zt.saved_steps(output / "checkpoints"))
+    def test_stdout_takes_nothing(self):
+        """A disk is full, or nobody reads as behind `| head -1`. A command whose text is all that it makes has failed; a run has its checkpoint."""
+        for name, reason in ("full", "No space left on device"), ("left", "Broken pipe"):
+            output = self.folder / name
+            for words, code, begin in (["plan", self.deck, "--ranks", 2], 1, ""), (["check", self.deck], 1, ""), ([self.deck, f"--run.output={output}"], 0, "warning: "):
+                reader, writer = os.pipe()
+                os.close(reader)
+                with open("/dev/full", "w") as full, open(writer, "w") as left:
+                    pipes = {"stdout": {"full": full, "left": left}[name], "stderr": subprocess.PIPE}
+                    done = subprocess.run(zt.command_line(0, words), text=True, timeout=60, env=zt.environment(), **pipes)
+                self.assertEqual(done.returncode, code, words)
+                said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+                self.assertEqual(said, [f"ztrain: {begin}stdout: cannot write all that was to be printed: {reason}"])
+            self.assertTrue(zt.saved_steps(output / "checkpoints"))
 
     # Folders.
 

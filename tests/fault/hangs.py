@@ -48,9 +48,11 @@ class HangingFiles(zt.Case):
 
 class HangingRank(zt.Case):
     def test_a_rank_that_never_starts(self):
-        result = zt.run(1, [self.deck, "--watchdog.timeout=1", ":", "-np", "1", "sleep", "60"], timeout=20)
+        stopped = ["-np", "1", "sh", "-c", "kill -STOP $$; sleep 60"]
+        result = zt.run(1, [self.deck, "--watchdog.timeout=1", ":", *stopped], timeout=20)
         self.assertNotEqual(result.code, 0, str(result))
-        self.assertRegex(result.err, r"ztrain: process \d+: no progress for 1 s \(watchdog\.timeout\); waiting in: starting MPI")
+        waits = r"ztrain: process \d+: no progress for 1 s \(watchdog\.timeout\); waiting in: starting MPI\n"
+        self.assertRegex(result.err, waits + r"rank 1 on the same node is stopped: process \d+\n")
 
 
 class StoppedRank(zt.Case):

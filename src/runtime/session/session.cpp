@@ -42,9 +42,10 @@ Session::Session(int* argc, char*** argv)
   check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
   if (size_ == 1) require_one_job();
-  // MPI writes to sockets of ranks that may be gone: the launcher is to see the rank that died first, not
-  // those that this signal would end at once and without a word.
-  if (size_ > 1) std::signal(SIGPIPE, SIG_IGN);
+  // This signal would end the process at once and without a word. MPI writes to sockets of ranks that may be
+  // gone, and the launcher is to see the rank that died first. Whoever reads stdout may be gone, too: a run
+  // goes on without, and what is a text alone fails with a message (Console::unwritten).
+  std::signal(SIGPIPE, SIG_IGN);
   host_ = node_name();
   find_place();
 }
