@@ -131,6 +131,18 @@ TEST_F(CheckpointTables, FilesOutsideTheFolderAreNotOpened) {
   }
 }
 
+/// As JSON escapes them: as long as the names in whose place they are.
+TEST_F(CheckpointTables, NamesThatCommandTerminalsAreRefused) {
+  const StateKinds kinds = quantised_states(DType::f32);
+  for (const std::string& name : {head, absmax, std::string("shard_0000.h5")}) {
+    const fs::path path = save(kinds);
+    patch(path / "index.h5", "\"" + name + "\"", "\"\\u001b[2J" + name.substr(9) + "\"");
+    const std::string error = error_of_load(path, kinds);
+    const std::string shown = "'\\x1b[2J" + name.substr(9) + "' is no name";
+    EXPECT_TRUE(contains(error, "index.h5") && contains(error, shown)) << error;
+  }
+}
+
 TEST_F(CheckpointTables, DamagedPiecesAreNamed) {
   expect_named(error_with([](PieceRow& row) { --row.count; }), "1 of 51 items have no owner");
   expect_named(error_with([](PieceRow& row) { ++row.count; }), "52 items from 0 on");

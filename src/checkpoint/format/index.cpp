@@ -47,6 +47,14 @@ std::string tables_of(const Index& index) {
                                   {"block_bytes", checksum_block}});
 }
 
+/// Throws Error if a name would be written as another, or would command a terminal. Tools print and export
+/// these names.
+const std::string& require_plain(const std::string& name) {
+  REQUIRE(is_plain_text(name), "its tables are damaged: '{}' is no name (control characters are written out)",
+          printable(name, most_quoted));
+  return name;
+}
+
 /// Fills the tables and gives the meaning of the dtype column.
 std::vector<DType> parse_tables(const std::string& text, Index& index) {
   const auto tables = parse_json(text, "its tables", {.bytes = largest_tables});
@@ -57,17 +65,17 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
   REQUIRE(granules.size() == states.size(), "it has {} granules for {} states", granules.size(),
           states.size());
   for (std::size_t s = 0; s < granules.size(); ++s) {
-    require_granule(states[s], granules[s]);
+    require_granule(require_plain(states[s]), granules[s]);
     index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back({p.at("name").get<std::string>(), p.at("shape").get<Shape>(),
-                                        p.value("frozen", false),
+    index.catalog.parameters.push_back({require_plain(p.at("name").get<std::string>()),
+                                        p.at("shape").get<Shape>(), p.value("frozen", false),
                                         p.value("begins", std::vector<std::int64_t>())});
   for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>(),
                            f.value("frame", std::string())});
-    const std::string& name = index.files.back().name;
+    const std::string& name = require_plain(index.files.back().name);
     REQUIRE(!name.empty() && name != "." && name != ".." &&
                 name.find_first_of(std::string("/\0", 2)) == name.npos,
             "its table of files is damaged: '{}' is no name of a file beside it", name);
