@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -16,6 +17,7 @@
 #include "tests/random/refusal.hpp"
 #include "tests/random/train.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "train/export_model.hpp"
 
 namespace ztrain::random_decks {
 namespace {
@@ -147,17 +149,23 @@ TEST_F(RandomDecks, TrainAsOneRankDoes) {
   if (session().rank() == 0) worst.print();
 }
 
-/// From the checkpoint of one rank: every third sample. What is compared with is the run that was not
-/// interrupted.
-TEST_F(RandomDecks, GoOnFromOneRanksCheckpoint) {
+std::string step_folder(const std::string& run) {
+  return run + "/checkpoints/step_" + std::to_string(saved_step);
+}
+
+/// Every third sample goes on from the checkpoint of one rank, every third from that of its own run with the
+/// ranks placed in another way. Both are held against the run on one rank that was not interrupted.
+TEST_F(RandomDecks, GoOnFromOthersCheckpoints) {
   Worst worst;
   for (const Case& c : cases()) {
-    if (c.sample.ranks != session().size() || c.seed % 3 != 0) continue;
-    SCOPED_TRACE(text_of(c.sample));
-    const std::string run = here(c, "resumed");
-    const std::string saved = one_rank(c) + "/checkpoints/step_" + std::to_string(saved_step);
+    if (c.sample.ranks != session().size() || c.seed % 3 == 2) continue;
+    const bool anew = c.seed % 3 == 1;
+    const std::string saved = step_folder(anew ? here(c, "run") : one_rank(c));
     if (!fs::exists(saved)) continue;
-    Words words = c.sample.words(data(), run);
+    const Sample sample = anew ? placed_anew(c.sample, c.seed + 1'000'000, c.sample.ranks) : c.sample;
+    SCOPED_TRACE(text_of(c.sample) + (anew ? "\n then " + text_of(sample) : ""));
+    const std::string run = here(c, "resumed");
+    Words words = sample.words(data(), run);
     words.push_back("--checkpoint.resume=" + saved);
     const std::string refusal = train(words, steps, data(), run);
     if (!refusal.empty()) {
@@ -168,6 +176,45 @@ TEST_F(RandomDecks, GoOnFromOneRanksCheckpoint) {
     expect_alike(c, run, one_rank(c), saved_step, worst);
   }
   if (session().rank() == 0) worst.print();
+}
+
+std::string bytes_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Every third sample: what its ranks export of the checkpoint of one rank is what one rank exports.
+TEST_F(RandomDecks, ExportWhatOneRankDoes) {
+  for (const Case& c : cases()) {
+    const int ranks = session().size();
+    const bool of_one = ranks == 1;
+    if (c.seed % 3 != 2 || (!of_one && c.sample.ranks != ranks) || !fs::exists(step_folder(one_rank(c))))
+      continue;
+    SCOPED_TRACE(text_of(c.sample));
+    const std::string expected = folder() + "/" + c.name + "/exported",
+                      found = expected + (of_one ? "" : std::to_string(ranks));
+    telemetry::Console silent;
+    train::ExportRequest request;
+    request.checkpoint = step_folder(one_rank(c));
+    request.to = found;
+    request.dtype = "fp32";
+    request.max_shard_bytes = 60'000;
+    std::string refusal;
+    try {
+      train::export_model(session(), silent, request);
+    } catch (const Error& e) {
+      refusal = e.what();
+    }
+    if (session().rank() > 0 || of_one) continue;
+    EXPECT_EQ(refusal.empty(), fs::exists(expected)) << refusal;
+    if (!refusal.empty()) continue;
+    int files = 0;
+    for (const auto& file : fs::directory_iterator(expected)) {
+      EXPECT_EQ(bytes_of(file.path()), bytes_of(found / file.path().filename())) << file.path();
+      ++files;
+    }
+    EXPECT_GT(files, 1);
+  }
 }
 
 }  // namespace
