@@ -113,7 +113,7 @@ TEST_P(CheckpointStages, AreWrittenAsPlannedAndReadBitwise) {
 
   job::Worker second = worker();
   const auto states = second.state(true);
-  checkpoint::load(written, place, states);
+  session().agree("reading the checkpoint", [&] { checkpoint::load(written, place, states); });
   EXPECT_TRUE(bytes_of(second) == bytes);
   second.derive_parameters();
   EXPECT_EQ(step(second, 2), loss);
