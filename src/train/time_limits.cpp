@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::train {
 
@@ -14,7 +15,9 @@ void MeanStep::add(double seconds) {
 }
 
 TimeLimits::TimeLimits(const config::Deck& deck, std::optional<double> allocation_end)
-    : most_minutes_(deck.run.max_minutes), least_margin_(deck.run.end_margin) {
+    : most_minutes_(deck.run.max_minutes),
+      least_margin_(deck.run.end_margin),
+      saves_at_end_(config::saves_behind_training(deck) ? 2 : 1) {
   if (deck.run.end_margin >= 0 && deck.checkpoint.interval >= 0) allocation_end_ = allocation_end;
 }
 
@@ -56,7 +59,7 @@ std::optional<double> TimeLimits::seconds_left(double session_lasts, double cloc
 }
 
 double TimeLimits::margin() const {
-  return least_margin_ + longest_turn_ + (longest_save_ > 0 ? longest_save_ : expected_save_);
+  return least_margin_ + longest_turn_ + saves_at_end_ * (longest_save_ > 0 ? longest_save_ : expected_save_);
 }
 
 }  // namespace ztrain::train

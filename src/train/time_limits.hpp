@@ -31,7 +31,8 @@ class TimeLimits {
   TimeLimits(const config::Deck& deck, std::optional<double> allocation_end);
 
   /// What the end has to hold once more: the longest turn so far, which is a step and what may come behind it
-  /// (an evaluation, a save), and then the longest save.
+  /// (an evaluation, a save), and then the longest save. It holds two saves if saves are written behind
+  /// training: the last save waits for one that is still being written.
   void turn_took(double seconds);
   void save_took(double seconds);
   /// Stands for the longest save until one has been measured.
@@ -56,6 +57,7 @@ class TimeLimits {
  private:
   double most_minutes_ = 0;  ///< 0: no limit
   double least_margin_ = 0;
+  int saves_at_end_ = 1;
   std::optional<double> allocation_end_;
   double longest_turn_ = 0, longest_save_ = 0, expected_save_ = 0;
 };

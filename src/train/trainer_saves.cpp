@@ -275,10 +275,9 @@ void Trainer::end_save(const std::string& failure, const std::string& again) {
   const std::string how =
       fmt::format("{} by this rank in {:.1f} s, for {:.2f} s of which training stood still",
                   format_bytes(under_way_->save.bytes()), now() - under_way_->began, under_way_->stalled);
-  // At its end a run may have to wait for one before it writes the last.
   if (failure.empty()) {
     const auto own = static_cast<std::int64_t>(1e6 * under_way_->save.seconds());
-    limits_.save_took(2e-6 *
+    limits_.save_took(1e-6 *
                       static_cast<double>(std::ranges::max(checkpoint::Group::world().all_gather(own))));
   }
   const std::string lost = under_way_->lost, warning = under_way_->save.saved().warning;

@@ -49,6 +49,22 @@ TEST(TimeLimits, KeepRoomForAStepAndASave) {
   EXPECT_EQ(limits.seconds_left(0, 6000), 0);
 }
 
+/// At its end a run may have to wait for a save behind training before it writes the last one.
+TEST(TimeLimits, KeepRoomForTwoSavesWhereOneMayBeUnderWay) {
+  for (const bool async : {false, true})
+    for (const std::int64_t interval : {0, 50}) {
+      config::Deck deck = deck_with(0, 100, interval);
+      deck.checkpoint.async = async;
+      const int saves = async && interval > 0 ? 2 : 1;
+      TimeLimits limits(deck, 5000);
+      limits.turn_took(30);
+      limits.expect_save(500);
+      EXPECT_EQ(limits.margin(), 130 + saves * 500);
+      limits.save_took(200);
+      EXPECT_EQ(limits.margin(), 130 + saves * 200) << async << ", interval " << interval;
+    }
+}
+
 TEST(TimeLimits, TheFirstOfBothCounts) {
   const TimeLimits limits(deck_with(1, 0), 5000);
   EXPECT_EQ(limits.seconds_left(10, 4980), 20);
