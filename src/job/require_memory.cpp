@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -168,16 +169,18 @@ std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& de
   return std::ranges::count(runtime::of_all(session, mine), mine);
 }
 
+checkpoint::NodeRing ring_of(const runtime::Session& session) {
+  std::vector<int> node_of;
+  for (int rank = 0; rank < session.size(); ++rank) node_of.push_back(session.node_of(rank));
+  return checkpoint::NodeRing(std::move(node_of));
+}
+
 std::int64_t snapshot_bytes_of_node(const runtime::Session& session, const program::Job& job,
                                     const config::Deck& deck) {
   if (deck.checkpoint.memory_copies == 0) return 0;
   const auto saved = checkpoint::Group::world().all_gather(saved_by_this_rank(job));
-  std::vector<std::int64_t> of_node(at(session.nodes()));
-  for (std::size_t rank = 0; rank < saved.size(); ++rank)
-    of_node[at(session.node_of(static_cast<int>(rank)))] += saved[rank];
-  const int own = session.node(), before = (own + session.nodes() - 1) % session.nodes();
-  return plan::snapshot_bytes(of_node[at(own)], before == own ? 0 : of_node[at(before)],
-                              session.ranks_on_node());
+  const auto held = ring_of(session).held(session.node(), saved);
+  return plan::snapshot_bytes(held.own, held.before, session.ranks_on_node());
 }
 
 void require_memory(const runtime::Session& session, runtime::Device& device, const program::Job& job,

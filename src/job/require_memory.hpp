@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "checkpoint/neighbours/node_ring.hpp"
 #include "config/deck.hpp"
 #include "program/jobs/compile.hpp"
 #include "program/jobs/inference.hpp"
@@ -17,6 +18,9 @@ namespace ztrain::job {
 bool has_memory_of_its_own(const runtime::Device& device);
 /// Collective: ranks that share this rank's device.
 std::int64_t ranks_on(const runtime::Session& session, const runtime::Device& device);
+
+/// The nodes of the session, each of which holds what the one before it saves.
+checkpoint::NodeRing ring_of(const runtime::Session& session);
 
 /// Collective: bytes of this rank's node that snapshots in its memory take (checkpoint.memory_copies): two of
 /// what its ranks save and of what those of the node before it do, and what its ranks send. 0 for a deck

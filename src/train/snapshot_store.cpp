@@ -11,17 +11,12 @@
 #include "checkpoint/neighbours/publish_snapshot.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "config/validate/validate.hpp"
+#include "job/require_memory.hpp"
 
 namespace ztrain::train {
 namespace {
 
 constexpr const char* preparing_folders = "preparing the folders of snapshots in memory";
-
-checkpoint::NodeRing ring_of(const runtime::Session& session) {
-  std::vector<int> node_of;
-  for (int rank = 0; rank < session.size(); ++rank) node_of.push_back(session.node_of(rank));
-  return checkpoint::NodeRing(std::move(node_of));
-}
 
 }  // namespace
 
@@ -30,7 +25,7 @@ SnapshotStore::SnapshotStore(const runtime::Session& session, telemetry::Console
     : session_(session),
       console_(console),
       checkpoints_(config::checkpoint_folder(deck)),
-      ring_(ring_of(session)),
+      ring_(job::ring_of(session)),
       first_(ring_.is_first(session.rank())) {
   session.agree(preparing_folders, [&] {
     REQUIRE(ring_.nodes() <= checkpoint::max_files,

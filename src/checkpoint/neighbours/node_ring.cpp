@@ -20,6 +20,15 @@ int NodeRing::place_on_node(int rank) const {
   return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
 }
 
+NodeRing::Held NodeRing::held(int node, std::span<const std::int64_t> saved) const {
+  const auto sum_of = [&](int of_node) {
+    std::int64_t sum = 0;
+    for (const int rank : ranks_of(of_node)) sum += saved[static_cast<std::size_t>(rank)];
+    return sum;
+  };
+  return {sum_of(node), nodes() == 1 ? 0 : sum_of(before(node))};
+}
+
 /// As many ranks of either node as have a partner on the other.
 int NodeRing::lanes(int from_node) const {
   if (nodes() == 1) return 0;

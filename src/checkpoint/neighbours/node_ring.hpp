@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace ztrain::checkpoint {
@@ -32,6 +33,14 @@ class NodeRing {
   bool is_first(int rank) const { return ranks_of(node_of(rank)).front() == rank; }
   int next(int node) const { return (node + 1) % nodes(); }
   int before(int node) const { return (node + nodes() - 1) % nodes(); }
+
+  /// Bytes that are on a node: what its own ranks save, and what the ranks of the node before it do, which is
+  /// nothing if there is no other node.
+  struct Held {
+    std::int64_t own = 0, before = 0;
+  };
+  /// saved: bytes that each rank saves, by rank.
+  Held held(int node, std::span<const std::int64_t> saved) const;
 
   /// What this rank sends of its node's file of so many bytes, to a rank of the next node; nothing where it
   /// has no partner there, or there is no other node.

@@ -57,6 +57,25 @@ TEST(NodeRing, KnowsItsNeighbours) {
   EXPECT_FALSE(ring.sends(1, bytes)) << "node 1 has one rank to receive";
 }
 
+/// Each byte that a rank saves is on its own node and, with several nodes, on the next one.
+TEST(NodeRing, HoldsWhatIsSavedOnTheNodeAndOnTheOneBefore) {
+  const std::vector<std::int64_t> saved{1, 10, 100, 1000, 10000};
+  for (const std::vector<int>& node_of :
+       {std::vector<int>{0, 0, 1, 2, 2}, {0, 1, 2, 0, 1}, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 0}}) {
+    const NodeRing ring(node_of);
+    std::vector<std::int64_t> own(static_cast<std::size_t>(ring.nodes())), before = own;
+    for (std::size_t rank = 0; rank < node_of.size(); ++rank) {
+      own[static_cast<std::size_t>(node_of[rank])] += saved[rank];
+      if (ring.nodes() > 1) before[static_cast<std::size_t>(ring.next(node_of[rank]))] += saved[rank];
+    }
+    for (int node = 0; node < ring.nodes(); ++node) {
+      const NodeRing::Held held = ring.held(node, saved);
+      EXPECT_EQ(held.own, own[static_cast<std::size_t>(node)]) << node;
+      EXPECT_EQ(held.before, before[static_cast<std::size_t>(node)]) << node;
+    }
+  }
+}
+
 TEST(NodeRing, OfOneNodeSendsNothing) {
   const NodeRing ring({0, 0, 0});
   for (int rank = 0; rank < 3; ++rank) {
