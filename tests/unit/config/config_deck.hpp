@@ -29,8 +29,9 @@ inline std::string rank_error(const std::string& more, int ranks, int per_node =
     validate_for_ranks(deck, ranks, per_node);
   });
 }
-inline Deck on_ranks(const std::string& more, int ranks, int per_node = 8) {
-  Deck deck = deck_of(more);
+inline Deck on_ranks(const std::string& more, int ranks, int per_node = 8,
+                     const std::vector<std::string>& overrides = {}) {
+  Deck deck = deck_of(more, overrides);
   validate_for_ranks(deck, ranks, per_node);
   return deck;
 }

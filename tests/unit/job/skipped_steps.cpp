@@ -1,7 +1,11 @@
 // Steps whose gradients are not finite: how many a run bears, and what it says of them.
 #include "job/skipped_steps.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <string_view>
+#include <utility>
 
 #include "tests/unit/config/config_deck.hpp"
 
@@ -39,6 +43,29 @@ TEST(SkippedSteps, NoneIsSkippedWhereUnitsAreSteppedDuringBackward) {
     for (const char* part : {"step 7", "optimizer.during_backward", "last checkpoint"})
       EXPECT_NE(text.find(part), text.npos) << part << " in " << text;
   }
+}
+
+/// The scale is divided by the tokens that a data-parallel rank has in a step, however other axes cut these.
+TEST(SkippedSteps, InFp16TheScaleIsOfTheMeanOverTheTokensOfARank) {
+  struct Row {
+    const char* mesh;
+    int ranks, data_ranks;
+  };
+  for (const auto& [mesh, ranks, data_ranks] :
+       {Row{"", 1, 1}, Row{"shard = 4", 4, 4}, Row{"replicate = 2\nshard = 2", 4, 4},
+        Row{"shard = 2\ncontext = 2", 4, 2}, Row{"shard = 2\ntensor = 2\npipeline = 2", 8, 2}})
+    for (const auto& [micro, accumulation] : {std::pair{1, 1}, {3, 1}, {1, 5}, {3, 5}})
+      for (const char* preset : {"deepspeed-fp16", "bf16", "fp32"}) {
+        const config::Deck deck = config::on_ranks(
+            fmt::format("[mesh]\n{}\n[precision]\npreset = \"{}\"\n", mesh, preset), ranks, 8,
+            {"data.sequence=64", fmt::format("batch.micro={}", micro),
+             fmt::format("batch.global={}", micro * accumulation * data_ranks)});
+        const bool scales = std::string_view(preset) == "deepspeed-fp16";
+        double divisor = 1;
+        while (scales && 2 * divisor <= 64 * micro * accumulation) divisor *= 2;
+        EXPECT_EQ(SkippedSteps(deck).loss_scale(), (scales ? 65536 : 1) / divisor)
+            << deck.mesh.shard << " shards of " << ranks << ", " << micro << " x " << accumulation;
+      }
 }
 
 TEST(SkippedSteps, InFp16TheLossScaleFallsBeforeARunGivesUp) {

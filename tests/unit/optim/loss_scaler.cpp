@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,35 @@ TEST(LossScaler, GoesOnFromItsState) {
       scales(second, history.substr(cut));
       EXPECT_EQ(second.state(), whole.state()) << cut;
     }
+}
+
+/// Each option is that of now, and what is left of the hysteresis is no more than the option.
+TEST(LossScaler, GoesOnUnderOtherOptions) {
+  for (const int saved : {1, 2, 3, 4})
+    for (const int option : {1, 2, 3, 4}) {
+      LossScaler scaler(small(option), {64, 2, saved});
+      const int left = std::min(saved, option);
+      EXPECT_EQ(scaler.state(), (LossScalerState{64, 2, left}));
+      const std::vector<double> falls = scales(scaler, std::string(static_cast<std::size_t>(left), 'x'));
+      EXPECT_EQ(std::ranges::count(falls, 64), left - 1) << saved << " left of " << option;
+      EXPECT_EQ(falls.back(), 32);
+    }
+  LossScalerOptions options = small(3, true);
+  LossScaler consecutive(options, {64, 0, 1});
+  EXPECT_EQ(scales(consecutive, "x.xxx"), (Scales{32, 32, 32, 32, 16}));
+  options = small();
+  options.min_scale = 100;
+  LossScaler raised(options, {64, 0, 1});
+  EXPECT_TRUE(raised.at_minimum());
+  EXPECT_EQ(scales(raised, "x"), (Scales{100}));
+  options = small();
+  options.window = 2;
+  LossScaler shorter(options, {64, 1, 1});
+  EXPECT_EQ(scales(shorter, "..."), (Scales{128, 128, 256}));
+  options.scale = 128;
+  const LossScaler fixed(options, {64, 1, 1});
+  LossScaler again(small(), fixed.state());
+  EXPECT_EQ(scales(again, "x"), (Scales{64})) << "a dynamic scale begins at the fixed one before it";
 }
 
 TEST(LossScaler, RefusesWhatMakesNoSense) {
