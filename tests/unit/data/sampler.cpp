@@ -123,17 +123,26 @@ TEST_F(Samples, SamplerVisitsEachWindowOncePerEpoch) {
   }
 }
 
-TEST_F(Samples, SourcesOfOneLengthHaveOrdersOfTheirOwn) {
-  const Sampler sampler({windows(write_ids<std::uint16_t>("a.bin", count_up(0, 101)), 0, 101),
-                         windows(write_ids<std::uint16_t>("b.bin", count_up(0, 101)), 0, 101)},
-                        {1, 1}, 7);
-  std::vector<std::vector<std::int64_t>> orders(2);
-  for (std::int64_t i = 0; i < 50; ++i) {
-    const auto [source, row] = sampler.draw(i);
-    orders[source].push_back(row);
+TEST_F(Samples, EachEpochOfEachSourceUnderEachSeedHasAnOrderOfItsOwn) {
+  constexpr std::int64_t sources = 3, epochs = 4, rows = 25;
+  std::vector<std::shared_ptr<const RowSource>> alike;
+  for (const char* name : {"a.bin", "b.bin", "c.bin"})
+    alike.push_back(windows(write_ids<std::uint16_t>(name, count_up(0, 101)), 0, 101));
+  std::set<std::vector<std::int64_t>> orders;
+  for (const std::int64_t seed : {7, 8}) {
+    const Sampler sampler(alike, {1, 1, 1}, seed);
+    std::vector<std::vector<std::int64_t>> drawn(sources);
+    for (std::int64_t i = 0; i < sources * epochs * rows; ++i)
+      drawn[sampler.draw(i).source].push_back(sampler.draw(i).row);
+    for (const auto& of_source : drawn) {
+      ASSERT_EQ(std::ssize(of_source), epochs * rows);
+      for (auto begin = of_source.begin(); begin != of_source.end(); begin += rows) {
+        EXPECT_EQ(std::set<std::int64_t>(begin, begin + rows).size(), 25u) << "each row once";
+        orders.emplace(begin, begin + rows);
+      }
+    }
   }
-  EXPECT_NE(orders[0], orders[1]);
-  for (const auto& order : orders) EXPECT_EQ(std::set<std::int64_t>(order.begin(), order.end()).size(), 25u);
+  EXPECT_EQ(std::ssize(orders), 2 * sources * epochs) << "two of them are the same";
 }
 
 // ---- batches
