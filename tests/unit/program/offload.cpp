@@ -100,19 +100,49 @@ TEST(Offload, AFractionOfActivationsIsThatOfWholeBlocks) {
   EXPECT_NEAR(on_host(0.5) / on_host(1), 0.5, 0.25);
 }
 
+/// By unit: whether a state that its optimizer steps has its home elsewhere than on the device.
+std::vector<bool> units_away(const Program& p, const std::vector<Home>& homes) {
+  std::vector<bool> leaves(p.unit_elements.size(), false);
+  for (const Home& home : homes) {
+    const std::vector<bool> chosen = spread(p.unit_elements, home.fraction);
+    for (std::size_t unit = 0; unit < leaves.size(); ++unit)
+      leaves[unit] = leaves[unit] || (home.tier != Tier::device && chosen[unit]);
+  }
+  return leaves;
+}
+
+/// A step is on the host if a state of its unit has its home elsewhere than on the device, whatever
+/// parameters do. A master that is the parameters themselves does not count.
 TEST(Offload, StepsAreWhereTheirStatesAre) {
-  OffloadOptions options;
-  options.optimizer = {Tier::host, 0.5};
-  const auto steps_on = [&](StepOn step, Tier tier) {
-    options.step = step;
-    const Program p = job_with(options).train();
-    return std::ranges::count_if(
-        p.ops, [&](const Op& op) { return op.type == "optimizer_step" && op.tier == tier; });
-  };
-  EXPECT_GT(steps_on(StepOn::automatic, Tier::host), 0);
-  EXPECT_GT(steps_on(StepOn::automatic, Tier::device), 0);
-  EXPECT_EQ(steps_on(StepOn::host, Tier::device), 0);
-  EXPECT_EQ(steps_on(StepOn::device, Tier::host), 0);
+  const Home homes[] = {{Tier::device, 1}, {Tier::host, 0.5}, {Tier::nvme, 1}};
+  int on_host = 0, on_device = 0;
+  for (const bool master : {true, false})
+    for (const Home& of_master : homes)
+      for (const Home& of_optimizer : homes)
+        for (const StepOn where : {StepOn::automatic, StepOn::host, StepOn::device}) {
+          if (where != StepOn::automatic && of_master != of_optimizer) continue;
+          OffloadOptions options;
+          options.master = of_master;
+          options.optimizer = of_optimizer;
+          options.step = where;
+          options.parameters.tier = master ? Tier::device : Tier::host;
+          JobSpec spec = spec_with(options);
+          if (!master) spec.precision.master = spec.precision.parameters;
+          const Program p = compile(test::small_model(), spec, 0).train();
+          const std::vector<bool> leaves =
+              units_away(p, master ? std::vector{of_master, of_optimizer} : std::vector{of_optimizer});
+          for (const Op& op : p.ops) {
+            if (op.type != OptimizerStep::op) continue;
+            const bool host = where == StepOn::host || (where == StepOn::automatic &&
+                                                        leaves[static_cast<std::size_t>(op.action.part)]);
+            EXPECT_EQ(op.tier, host ? Tier::host : Tier::device)
+                << op.name << ", master " << name_of(of_master.tier) << ", optimizer "
+                << name_of(of_optimizer.tier);
+            ++(host ? on_host : on_device);
+          }
+        }
+  EXPECT_GT(on_host, 30);
+  EXPECT_GT(on_device, 30);
 }
 
 /// Bytes that a rank copies from one tier to another in a step.
