@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
+#include "program/ops/step_records.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::reductions_test {
@@ -67,28 +70,79 @@ TEST(Reductions, OverReplicasHappenOnceAStepBehindTheLastMicroBatch) {
     }
 }
 
-/// The types in which a unit's gradient goes over shards, comes out of that sum, and goes over replicas.
+/// In which types a unit's gradient goes from rank to rank, and in which those stand that are made of it
+/// there.
 struct Types {
-  DType sent, sum, over_replicas;
-  bool operator==(const Types&) const = default;
+  std::set<DType> over_shards, over_replicas, between_stages, sums;
 };
-Types types_of(DType gradients, DType reduce) {
-  const Program p = compile(small_model(), replicated("FULL_SHARD", 2, gradients, reduce), 0).train();
-  const Op scatter = reductions(p, CommKind::reduce_scatter).at("model.layers.0").back();
-  const Op replicas = reductions(p, CommKind::all_reduce).at("model.layers.0").back();
-  return {p.tensor(scatter.inputs[0]).dtype, p.tensor(scatter.outputs[0]).dtype,
-          p.tensor(replicas.inputs[0]).dtype};
+Types types_of(const Program& p, int unit) {
+  Types types;
+  const auto type = [&](TensorId t) { return p.tensor(t).dtype; };
+  for (const Op& op : p.ops) {
+    if (op.action.part != unit) continue;
+    const bool reduces = op.action.kind == ActionKind::reduce;
+    if (op.comm.kind == CommKind::reduce_scatter) {
+      types.over_shards.insert(type(op.inputs[0]));
+      types.sums.insert(type(op.outputs[0]));
+    }
+    if (op.comm.kind == CommKind::all_reduce && reduces) types.over_replicas.insert(type(op.inputs[0]));
+    if (op.comm.kind == CommKind::send && op.action.micro < 0)
+      types.between_stages.insert(type(op.inputs[0]));
+    if (op.comm.kind == CommKind::recv && op.action.micro < 0)
+      types.between_stages.insert(type(op.outputs[0]));
+    if (op.type == Add::op && reduces)
+      for (const TensorId t : {op.inputs[0], op.inputs[1], op.outputs[0]}) types.sums.insert(type(t));
+    if (op.type == SumSquares::op) types.sums.insert(type(op.inputs[SumSquares::gradient]));
+    if (op.type == OptimizerStep::op) types.sums.insert(type(op.inputs[OptimizerStep::gradient]));
+  }
+  return types;
 }
 
-TEST(Reductions, SumsOfFp16GradientsNeverStandInFp16) {
+/// The unit of which two stages have a copy.
+int tied_unit(const Program& p) {
+  const auto send = std::ranges::find_if(
+      p.ops, [](const Op& op) { return op.comm.kind == CommKind::send && op.action.micro < 0; });
+  return send == p.ops.end() ? -1 : send->action.part;
+}
+
+void expect_types(const Program& p, int unit, const JobSpec& spec, bool of_two_stages) {
+  const auto [gradients, reduce] = std::pair(spec.precision.gradients, spec.precision.reduce);
+  const bool shards = spec.mesh[Axis::shard] > 1, replicas = spec.mesh[Axis::replicate] > 1;
+  const auto narrower = [](DType a, DType b) { return size_of(b) < size_of(a) ? b : a; };
+  DType sum = gradients;
+  if (shards || replicas || of_two_stages)
+    sum = gradients == DType::f16 ? DType::f32 : size_of(reduce) > size_of(gradients) ? reduce : gradients;
+  using Set = std::set<DType>;
+  const auto only_if = [](bool any, DType type) { return any ? Set{type} : Set{}; };
+  const Types types = types_of(p, unit);
+  EXPECT_EQ(types.sums, Set{sum});
+  EXPECT_EQ(types.over_shards, only_if(shards, narrower(gradients, reduce)));
+  EXPECT_EQ(types.over_replicas, only_if(replicas, gradients == DType::f16 ? sum : narrower(sum, reduce)));
+  EXPECT_EQ(types.between_stages, only_if(of_two_stages, sum));
+}
+
+/// Sums are kept in the wider of the types of gradients and of reduce, and never in fp16 if gradients are
+/// fp16. They go over shards and replicas in the narrower, and between stages as they are kept.
+TEST(Reductions, HaveTheirTypesOverEachKindOfRanks) {
   using enum DType;
-  EXPECT_EQ(types_of(f16, f16), (Types{f16, f32, f32}));
-  EXPECT_EQ(types_of(f16, f32), (Types{f16, f32, f32}));
-  EXPECT_EQ(types_of(f32, f16), (Types{f16, f32, f16}))
-      << "asked for: gradients have fp32's range, not reduce";
-  EXPECT_EQ(types_of(bf16, bf16), (Types{bf16, bf16, bf16}));
-  EXPECT_EQ(types_of(f32, bf16), (Types{bf16, f32, bf16}));
-  EXPECT_EQ(types_of(f32, f32), (Types{f32, f32, f32}));
+  constexpr std::pair<DType, DType> pairs[] = {{f16, f16},  {f16, f32},  {f32, f16}, {bf16, bf16},
+                                               {bf16, f32}, {f32, bf16}, {f32, f32}};
+  for (const auto& [gradients, reduce] : pairs)
+    for (const int replicate : {1, 2})
+      for (const int shard : {1, 2})
+        for (const int stages : {1, 2}) {
+          JobSpec spec = spec_on(replicate, shard, find_strategy(shard > 1 ? "FULL_SHARD" : "NO_SHARD"));
+          spec.precision.gradients = gradients;
+          spec.precision.reduce = reduce;
+          spec.mesh[Axis::pipeline] = stages;
+          if (stages > 1) spec.schedule = find_schedule("1f1b");
+          const Program p = compile(small_model(2, stages > 1), spec, spec.mesh.ranks() - 1).train();
+          SCOPED_TRACE(testing::Message() << name_of(gradients) << ", reduce " << name_of(reduce) << ", mesh "
+                                          << spec.mesh.describe());
+          const auto layer = std::ranges::find(p.units, "model.layers.1");
+          expect_types(p, static_cast<int>(layer - p.units.begin()), spec, false);
+          if (stages > 1) expect_types(p, tied_unit(p), spec, true);
+        }
 }
 
 TEST(SecondaryShards, AreTheirRanksPartOfWhatTheNeighboursKeep) {
