@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/strategy.hpp"
@@ -197,6 +199,14 @@ std::string said_of(const Program& broken) {
   return refusal([&] { verify_placements(broken); });
 }
 
+/// What the last shift before an op made this tensor of, if a shift made it.
+std::optional<TensorId> source_of_shift(const Program& p, std::size_t before, TensorId made) {
+  for (std::size_t i = before; i-- > 0;)
+    if (std::ranges::find(p.ops[i].outputs, made) != p.ops[i].outputs.end())
+      return p.ops[i].comm.kind == CommKind::shift ? std::optional(p.ops[i].inputs[0]) : std::nullopt;
+  return std::nullopt;
+}
+
 /// Other faults are among those of every communication (placements.cpp).
 TEST(RingAttention, OfWrongTokensOrSumsIsRefused) {
   for (const int rank : {0, 3}) {
@@ -238,13 +248,22 @@ TEST(RingAttention, OfWrongTokensOrSumsIsRefused) {
             p.ops.insert(p.ops.begin() + static_cast<std::ptrdiff_t>(i), Op(p.ops[i]));
           });
       }
-      if (op.type == "add" && op.name.ends_with("attention"))
-        refuses(i, "a sum left out", [](Program&, Op& o) {
-          o.type = "copy";
-          o.inputs.pop_back();
-        });
+      if (op.type != "add" || !op.name.ends_with("attention")) continue;
+      refuses(i, "a sum left out", [](Program&, Op& o) {
+        o.type = "copy";
+        o.inputs.pop_back();
+      });
+      for (const std::size_t operand : {Add::x, Add::addend}) {
+        const std::optional<TensorId> sent = source_of_shift(train, i, op.inputs[operand]);
+        if (!sent) continue;
+        for (const bool turned : {false, true})
+          refuses(i, "a sum with what has not been sent on", [&](Program&, Op& o) {
+            o.inputs[operand] = *sent;
+            if (turned) std::swap(o.inputs[Add::x], o.inputs[Add::addend]);
+          });
+      }
     }
-    EXPECT_EQ(planted.size(), 8u);
+    EXPECT_EQ(planted.size(), 9u);
   }
 }
 
