@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <set>
 
-#include "base/philox.hpp"
 #include "config/fields/fields.hpp"
 #include "program/ops/step_records.hpp"
 #include "program/passes/stages.hpp"
+#include "tests/support/drawn_order.hpp"
 #include "tests/support/schedules.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -87,82 +87,6 @@ TEST(Pipelines, HoldAsManyActivationsAsTheirPapersSay) {
   }
 }
 
-TEST(Pipelines, MessagesBeginInTheOrderOfTheirSender) {
-  for (const char* name : names)
-    for (const int ranks : {2, 4, 8}) {
-      const PipelineOrder order = order_of(find_schedule(name), ranks, 2 * ranks + 1);
-      for (int rank = 0; rank < ranks; ++rank) {
-        const MessagePlan plan = plan_messages(order, rank);
-        const auto& turns = order.turns[static_cast<std::size_t>(rank)];
-        for (const auto& [id, turn] : plan.begins) {
-          const int stage = id.gradient ? id.boundary - 1 : id.boundary;
-          const auto needs = std::ranges::find_if(turns, [&](const Turn& t) {
-            return t.micro == id.micro && order.map.stage_of(rank, t.chunk) == stage &&
-                   (t.kind == TurnKind::forward) != id.gradient && t.kind != TurnKind::backward_weights;
-          });
-          ASSERT_NE(needs, turns.end()) << name;
-          EXPECT_LE(turn, needs - turns.begin()) << name << ", boundary " << id.boundary;
-        }
-      }
-    }
-}
-
-/// Turns in an order that is drawn, of which each only waits for what it needs.
-class Drawn {
- public:
-  Drawn(const StageMap& map, int micros, std::uint64_t seed) : map_(map), micros_(micros), seed_(seed) {
-    order_.map = map;
-    order_.turns.resize(static_cast<std::size_t>(map.ranks));
-    done_.assign(static_cast<std::size_t>(map.stages() * micros), 0);
-    halves_.resize(static_cast<std::size_t>(map.stages()));
-  }
-
-  PipelineOrder draw() {
-    for (;;) {
-      std::vector<std::pair<int, Turn>> ready;
-      for (int stage = 0; stage < map_.stages(); ++stage) add_ready(stage, ready);
-      if (ready.empty()) return std::move(order_);
-      const auto [stage, turn] = ready[philox(seed_, 7, drawn_++)[0] % ready.size()];
-      take(stage, turn);
-    }
-  }
-
- private:
-  enum : int { nothing, forward_done, inputs_done };
-  int& done(int stage, int micro) { return done_[static_cast<std::size_t>(stage * micros_ + micro)]; }
-  std::vector<int>& halves(int stage) { return halves_[static_cast<std::size_t>(stage)]; }
-
-  void add_ready(int stage, std::vector<std::pair<int, Turn>>& ready) {
-    const int chunk = map_.chunk_of(stage);
-    if (!halves(stage).empty())
-      ready.push_back({stage, {TurnKind::backward_weights, chunk, halves(stage).front()}});
-    for (int m = 0; m < micros_; ++m) {
-      if (done(stage, m) == nothing && (stage == 0 || done(stage - 1, m) >= forward_done))
-        ready.push_back({stage, {TurnKind::forward, chunk, m}});
-      if (done(stage, m) != forward_done) continue;
-      if (stage + 1 < map_.stages() && done(stage + 1, m) != inputs_done) continue;
-      ready.push_back({stage, {TurnKind::backward_inputs, chunk, m}});
-      if (halves(stage).empty()) ready.push_back({stage, {TurnKind::backward, chunk, m}});
-    }
-  }
-
-  void take(int stage, const Turn& turn) {
-    order_.turns[static_cast<std::size_t>(map_.rank_of(stage))].push_back(turn);
-    if (turn.kind == TurnKind::backward_weights)
-      halves(stage).erase(halves(stage).begin());
-    else
-      ++done(stage, turn.micro);
-    if (turn.kind == TurnKind::backward_inputs) halves(stage).push_back(turn.micro);
-  }
-
-  StageMap map_;
-  int micros_;
-  std::uint64_t seed_, drawn_ = 0;
-  PipelineOrder order_;
-  std::vector<int> done_;                 ///< by stage and micro-batch
-  std::vector<std::vector<int>> halves_;  ///< by stage: micro-batches whose half for weights is left
-};
-
 /// However far ranks are ahead of each other: receives begin early enough that no two wait for each other.
 TEST(Pipelines, AnyOrderInWhichNobodyWaitsForItselfIsProven) {
   std::uint64_t seed = 0;
@@ -171,7 +95,7 @@ TEST(Pipelines, AnyOrderInWhichNobodyWaitsForItselfIsProven) {
     for (const int ahead : {0, 1, 2, 4})
       for (int draws = 0; draws < 4; ++draws) {
         const int micros = 3 + draws;
-        const auto turns = Drawn(map, micros, ++seed).draw().turns;
+        const auto turns = test::DrawnOrder(map, micros, ++seed).draw().turns;
         JobSpec spec = test::spec_on(1, 1, find_strategy("FULL_SHARD"), micros);
         spec.mesh[Axis::pipeline] = map.ranks;
         spec.schedule = {"drawn",
