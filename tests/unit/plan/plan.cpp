@@ -270,12 +270,17 @@ TEST(Traffic, OfEveryKindIsWhatTheOpSends) {
 TEST(Traffic, OfWhatIsRepeatedCountsEveryTime) {
   const auto of = [](int micros) {
     Builder b = on_mesh(1, 2);
+    const TensorId x = b.transient("x", 100), h = b.transient("h", 100, Tier::host);
     collective(b, 100);
-    for (int m = 0; m < micros; ++m) collective(b, 10), collective(b, 3);
+    for (int m = 0; m < micros; ++m) collective(b, 10), b.op("copy", Stream::to_device, {h}, {x});
     return b.program;
   };
   program::Program some = of(3);
   some.repeat = {3, 5, 18};
+  const auto copies = tier_traffic_of(some);
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].copies, 20);
+  EXPECT_EQ(copies[0].bytes, 20 * 400);
   const auto found = traffic_of(some), expected = traffic_of(of(20));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].sizes, expected[0].sizes);

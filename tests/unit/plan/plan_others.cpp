@@ -9,6 +9,7 @@
 #include "plan/report.hpp"
 #include "plan/search.hpp"
 #include "plan/setup.hpp"
+#include "plan/step_time.hpp"
 #include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_others_test {
@@ -41,6 +42,78 @@ TEST_F(Decks, OverlapOfTensorCommunicationHasItsPrice) {
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->step.seconds, own.step.seconds);
   EXPECT_EQ(held(*again), held(own));
+}
+
+/// A step that is compiled from a few micro-batches has the numbers of one of which all are compiled.
+TEST_F(Decks, NumbersAreThoseOfEveryMicroBatch) {
+  const Question q = question(4, 0,
+                              {"batch.micro=1", "offload.activations=host", "offload.parameters=host",
+                               "mesh.replicate=2", "mesh.shard=2"});
+  const Cost c = cost_of(q);
+  program::JobSpec spec = job_spec(c.deck, c.machine.target);
+  spec.every_micro_batch = true;
+  const model::Graph graph = training_graph(c.deck);
+  const program::Program p = program::compile(graph, spec, 0).train();
+  ASSERT_GT(c.extrapolated_from, 0) << "nothing is left out";
+  std::int64_t sent = 0, calls = 0, copied = 0, copies = 0, parameters = 0;
+  double flops = 0;
+  const auto tier = [&](program::TensorId t) { return p.tensor(p.storage(t)).tier; };
+  for (const program::Op& op : p.ops) {
+    flops += op.flops;
+    if (op.communicates()) ++calls, sent += op.comm.sent_bytes;
+    if (op.type == "copy" && tier(op.inputs[0]) != tier(op.outputs[0]))
+      ++copies, copied += p.tensor(op.inputs[0]).bytes();
+  }
+  for (const model::Parameter& parameter : graph.parameters) parameters += elements(parameter.shape);
+  const auto json = report_json({.question = q, .cost = c, .strategies = {}, .fixes = {}, .search = {}});
+  EXPECT_EQ(json["ops"], p.ops.size());
+  EXPECT_EQ(json["traffic"]["bytes"], sent);
+  EXPECT_EQ(json["traffic"]["calls"], calls);
+  std::int64_t told_bytes = 0, told_copies = 0;
+  for (const auto& row : json["tier_traffic"])
+    told_bytes += row["bytes"].get<std::int64_t>(), told_copies += row["copies"].get<std::int64_t>();
+  EXPECT_GT(copied, 0);
+  EXPECT_EQ(told_bytes, copied);
+  EXPECT_EQ(told_copies, copies);
+  EXPECT_EQ(json["model"]["parameters"], parameters);
+  const auto& time = json["time"];
+  const double seconds = simulate(p, c.machine).seconds, tokens = 32 * 64;
+  EXPECT_NEAR(time["flops_per_rank"], flops, 1e-9 * flops);
+  EXPECT_NEAR(time["step_seconds"], seconds, 1e-6 * seconds);
+  EXPECT_NEAR(time["tokens_per_second"], tokens / seconds, 1e-6 * tokens / seconds);
+  EXPECT_DOUBLE_EQ(json["batch"]["flops_per_step"], c.flops_per_token * tokens);
+  EXPECT_EQ(json["batch"]["accumulation"], 8) << "32 sequences of 4 ranks";
+}
+
+/// A rank waits for others for all of a step but its own work, and what its own links and copies keep it
+/// from.
+TEST_F(Decks, TheBubbleIsWhatIsNoWorkAndNoWaitForItself) {
+  ByAction exposed{};
+  bool early = false;
+  for (const char* schedule : {"1f1b", "dualpipe-v"}) {
+    const Cost c = cost_of(question(4), {"mesh.pipeline=2", "cluster.intra_node_bandwidth=1",
+                                         fmt::format("pipeline.schedule={}", schedule)});
+    ASSERT_EQ(c.stages.size(), 2u);
+    double bubble = 0;
+    for (const StageCost& stage : c.stages) {
+      double others = c.step.seconds;
+      for (int kind = 0; kind < program::action_kind_count; ++kind) {
+        const auto k = static_cast<std::size_t>(kind);
+        const auto action = static_cast<program::ActionKind>(kind);
+        others -= stage.step.busy[static_cast<std::size_t>(program::Stream::compute)][k];
+        exposed[k] += stage.step.exposed_by[k];
+        if (action != program::ActionKind::send && action != program::ActionKind::recv)
+          others -= stage.step.exposed_by[k];
+      }
+      EXPECT_NEAR(stage.waiting, others, 1e-9 * c.step.seconds) << schedule << ", rank " << stage.rank;
+      early = early || stage.step.seconds < c.step.seconds;
+      bubble += others / c.step.seconds / 2;
+    }
+    EXPECT_NEAR(c.bubble(), bubble, 1e-9);
+  }
+  EXPECT_TRUE(early);
+  for (const auto kind : {program::ActionKind::send, program::ActionKind::recv, program::ActionKind::norm})
+    EXPECT_GT(exposed[static_cast<std::size_t>(kind)], 0) << name_of(kind);
 }
 
 TEST_F(Decks, OverlapIsToldOfWhereItMatters) {
