@@ -1,26 +1,25 @@
 // Runs of a trainer, told by their metrics and checkpoints: which rows a step reads, which of its numbers
 // count steps and how, what is evaluated and when, and what a run that goes on takes over.
 
-#include "train/trainer.hpp"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "base/json.hpp"
-#include "checkpoint/checkpoint.hpp"
-#include "config/text/load.hpp"
-#include "tests/support/folder_of_ranks.hpp"
+#include "tests/support/trainer_runs.hpp"
 
 namespace {
 
@@ -32,12 +31,68 @@ struct FileCall {
 std::string watched_file;
 std::vector<FileCall> file_calls;
 
-void note_call(int file, bool asks, off_t begin, std::size_t bytes) {
-  if (watched_file.empty()) return;
+std::string path_of(int file) {
   char path[4096];
   const auto size = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path, sizeof path);
-  if (size > 0 && std::string(path, static_cast<std::size_t>(size)) == watched_file)
+  return {path, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+void note_call(int file, bool asks, off_t begin, std::size_t bytes) {
+  if (!watched_file.empty() && path_of(file) == watched_file)
     file_calls.push_back({asks, static_cast<long long>(begin), static_cast<long long>(bytes)});
+}
+
+/// What threads beside training write while a test watches them, and what training does meanwhile.
+struct BesideTraining {
+  std::string rows;                   ///< the file whose rows training reads
+  std::size_t threads = 0;            ///< of the process when training had begun: none is beside it
+  std::atomic<int> rows_read = 0;     ///< by training
+  std::atomic<int> rows_awaited = 0;  ///< that training is to read while the first write is held up
+  std::atomic<bool> holds = false;    ///< a write, now
+  std::atomic<int> writes_held = 0;
+  std::atomic<int> held_in_vain = 0;  ///< of these, for whose end training waited
+  std::set<long long> steps;          ///< of what they wrote
+};
+BesideTraining* watched = nullptr;
+
+std::size_t threads_now() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// Waits until a condition holds, for ten seconds at most. Returns whether it holds.
+template <class Condition>
+bool comes_true(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  return condition();
+}
+
+/// Notes a write of a thread beside training, and holds the first one up if rows are awaited.
+void note_write(int file) {
+  const std::string path = path_of(file);
+  if (const auto at = path.find("/step_"); at != std::string::npos)
+    watched->steps.insert(std::stoll(path.substr(at + 6)));
+  const int awaited = watched->rows_awaited.exchange(0);
+  if (awaited == 0) return;
+  const int until = watched->rows_read + awaited;
+  ++watched->writes_held;
+  watched->holds = true;
+  if (!comes_true([&] { return watched->rows_read >= until; })) ++watched->held_in_vain;
+  watched->holds = false;
+}
+
+/// Training reads on once threads beside it have done what they can.
+void note_row(int file) {
+  constexpr int begun = 12;  // some steps
+  if (path_of(file) != watched->rows) return;
+  if (++watched->rows_read == begun) watched->threads = threads_now();
+  if (watched->rows_read <= begun) return;
+  comes_true([] { return watched->holds || threads_now() <= watched->threads; });
+}
+
+bool is_beside_training() {
+  return ::gettid() != ::getpid();
 }
 
 }  // namespace
@@ -49,86 +104,43 @@ extern "C" int posix_fadvise(int file, off_t begin, off_t bytes, int advice) noe
 }
 extern "C" ssize_t pread(int file, void* out, std::size_t bytes, off_t begin) {
   note_call(file, false, begin, bytes);
+  if (watched != nullptr && !is_beside_training()) note_row(file);
   return ::syscall(SYS_pread64, file, out, bytes, begin);
+}
+extern "C" ssize_t pwrite(int file, const void* from, std::size_t bytes, off_t begin) {
+  if (watched != nullptr && is_beside_training()) note_write(file);
+  return ::syscall(SYS_pwrite64, file, from, bytes, begin);
 }
 
 namespace ztrain::trainer_test {
 namespace {
 
-using Words = std::vector<std::string>;
+using test::Left;
+using test::session;
+using test::still;
+using test::Words;
 
-constexpr const char* base = R"([data]
-train = ["train.txt"]
-validation_fraction = 0
-sequence = 16
-[model]
-hidden_size = 24
-intermediate_size = 40
-num_hidden_layers = 1
-num_attention_heads = 2
-vocab_size = 257
-[precision]
-preset = "fp32"
-)";
-
-/// A step moves no weight: the rate is the least that fp32 holds well, and eps keeps zeros zero.
-const Words still{"--optimizer.lr=1e-37", "--optimizer.eps=1e9", "--optimizer.weight_decay=0"};
-
-/// What a run leaves, as rank 0 reads it; others find nothing.
-struct Left {
-  std::map<std::int64_t, nlohmann::json> steps, evaluations;  ///< lines of metrics.jsonl, by step
-  nlohmann::json checkpoint;                                  ///< metadata of the last
-
-  std::vector<double> numbers(const char* key) const {
-    std::vector<double> all;
-    for (const auto& [step, line] : steps)
-      all.push_back(line.at(key).is_null() ? NAN : line.at(key).get<double>());
-    return all;
-  }
-};
-
-class Trainers : public testing::Test {
+class Trainers : public test::TrainerRuns {
  protected:
-  Trainers() {
-    if (test::session().rank() == 0) {
-      std::uint32_t state = 1;
-      for (const auto& [name, size] :
-           {std::pair{"train.txt", 4000}, {"some.txt", 16 * 7 + 1}, {"more.txt", 16 * 3 + 1}})
-        for (std::ofstream file(folder_.file(name)); file.tellp() < size; state = state * 1103515245 + 12345)
-          file << static_cast<char>('a' + (state >> 16) % 23);
-      std::ofstream(folder_.file("window.txt")) << "seventeen letters";
-    }
-    test::session().barrier();
+  /// Runs a trainer while `threads` watches what is written beside training. The first write is held up until
+  /// training has read so many rows.
+  void run_beside(BesideTraining& threads, const std::string& name, std::int64_t steps, const Words& more,
+                  int rows_awaited = 0) {
+    threads.rows = std::filesystem::canonical(at("train.txt")).string();
+    threads.rows_awaited = rows_awaited;
+    Words words = still;
+    words.insert(words.end(), {fmt::format("--batch.global={}", rows * session().size()), "--batch.micro=1",
+                               "--checkpoint.keep=0"});
+    watched = &threads;
+    run(name, steps, words, more);
+    watched = nullptr;
   }
-
-  Left run(const std::string& name, std::int64_t steps, Words words, const Words& more = {}) {
-    const std::string output = folder_.file(name);
-    words.insert(words.end(), more.begin(), more.end());
-    words.insert(words.end(), {"--run.output=" + output, fmt::format("--run.steps={}", steps)});
-    telemetry::Console silent;
-    telemetry::Watchdog watchdog(0);
-    train::Trainer(test::session(), silent, watchdog,
-                   config::parse_deck(base, folder_.file("deck.toml"), words), "0")
-        .run();
-    return test::session().rank() == 0 ? read(output) : Left{};
+  /// Number of rows that a rank reads for a step of run_beside.
+  static constexpr int rows = 4;
+  Words snapshots_every(int steps) const {
+    return {"--checkpoint.memory_copies=1", fmt::format("--checkpoint.memory_interval={}", steps),
+            "--checkpoint.memory_folder=" + folder_.path().string()};
   }
-  std::string at(const std::string& name) const { return folder_.file(name); }
-  static bool told() { return test::session().rank() == 0; }
-
- private:
-  static Left read(const std::string& output) {
-    Left left;
-    std::ifstream file(output + "/metrics.jsonl");
-    for (std::string line; std::getline(file, line);) {
-      const nlohmann::json record = parse_json(line, "metrics");
-      (record.contains("loss") ? left.steps : left.evaluations)[record.at("step")] = record;
-    }
-    if (const auto newest = checkpoint::newest(output + "/checkpoints"))
-      left.checkpoint = checkpoint::read_metadata(*newest);
-    return left;
-  }
-
-  test::FolderOfRanks folder_;
 };
 
 void expect_near(const std::vector<double>& found, const std::vector<double>& expected, double relative) {
@@ -228,22 +240,61 @@ TEST_F(Trainers, SkippedStepsCountNeitherInScheduleNorScale) {
 }
 
 TEST_F(Trainers, EvaluateEveryRowAndEachTokenAlike) {
-  const Words words{"--batch.global=12", "--evaluation.interval=1", "--evaluation.batches=100",
+  const Words words{"--batch.global=12",
+                    "--evaluation.interval=1",
+                    still[0],
+                    still[1],
+                    still[2],
                     fmt::format("--data.validation=[\"{}\", \"{}\"]", at("some.txt"), at("more.txt"))};
-  std::map<int, nlohmann::json> found;
-  for (const int micro : {1, 2, 6}) {
-    const Left left = run(fmt::format("micro_{}", micro), 1, words,
-                          {fmt::format("--batch.micro={}", micro), still[0], still[1], still[2]});
-    if (told()) found[micro] = left.evaluations.at(1);
-  }
-  for (const auto& [micro, line] : found) {
+  nlohmann::json whole;
+  for (const auto& [micro, batches] : {std::pair{1, 100}, {2, 100}, {6, 100}, {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(testing::Message() << micro << " x " << batches);
+    const Left left =
+        run(fmt::format("micro_{}_{}", micro, batches), 1, words,
+            {fmt::format("--batch.micro={}", micro), fmt::format("--evaluation.batches={}", batches)});
+    if (!told()) continue;
+    const nlohmann::json& line = left.evaluations.at(1);
     const double some = line.at("validation_losses").at("some"),
                  more = line.at("validation_losses").at("more");
-    EXPECT_NEAR(some, found[1].at("validation_losses").at("some").get<double>(), 1e-6) << micro;
-    EXPECT_NEAR(more, found[1].at("validation_losses").at("more").get<double>(), 1e-6) << micro;
+    const int most = micro * batches * session().size();
+    const int of_some = std::min(7, most), of_more = std::min(3, most), rows_read = of_some + of_more;
+    EXPECT_NEAR(line.at("validation_loss").get<double>(), (of_some * some + of_more * more) / rows_read, 1e-6)
+        << "windows of 16 tokens each";
+    const auto told_of = left.text.find(" of 10 sequences"),
+               own = left.text.find(fmt::format(" over {} of 10 sequences", rows_read));
+    EXPECT_EQ(told_of != std::string::npos, rows_read < 10) << left.text;
+    EXPECT_EQ(own != std::string::npos, rows_read < 10) << left.text;
     EXPECT_GT(std::abs(some - more), 1e-4);
-    EXPECT_NEAR(line.at("validation_loss").get<double>(), (7 * some + 3 * more) / 10, 1e-6)
-        << "7 and 3 windows";
+    if (rows_read < 10) continue;
+    if (whole.is_null()) whole = line.at("validation_losses");
+    EXPECT_NEAR(some, whole.at("some").get<double>(), 1e-6);
+    EXPECT_NEAR(more, whole.at("more").get<double>(), 1e-6);
+  }
+}
+
+/// While a checkpoint or a snapshot is written steps are taken: the first write waits for some of them.
+TEST_F(Trainers, GoOnWhileThreadsWrite) {
+  for (const auto& [name, words] :
+       {std::pair{"saves", Words{"--checkpoint.interval=10"}}, {"snapshots", snapshots_every(10)}}) {
+    BesideTraining threads;
+    run_beside(threads, name, 19, words, 4 * rows);
+    if (told()) {
+      EXPECT_EQ(threads.writes_held, 1) << name;
+    }
+    EXPECT_EQ(threads.held_in_vain, 0) << name << ": training waited";
+  }
+}
+
+/// Whether the end, for which training waits, is written by threads too depends on the number of ranks.
+TEST_F(Trainers, BeginWhatThreadsWriteAtEachInterval) {
+  for (const auto& [name, words] :
+       {std::pair{"saves", Words{"--checkpoint.interval=8"}}, {"snapshots", snapshots_every(8)}}) {
+    BesideTraining threads;
+    run_beside(threads, name, 24, words);
+    threads.steps.erase(24);
+    if (told()) {
+      EXPECT_EQ(threads.steps, (std::set<long long>{8, 16})) << name;
+    }
   }
 }
 
@@ -263,7 +314,7 @@ TEST_F(Trainers, EvaluateTheEndAndKeepTheBestLoss) {
 }
 
 TEST_F(Trainers, StopAfterMinutesNotSeconds) {
-  const double seconds = test::session().lasts();
+  const double seconds = session().lasts();
   for (const auto& [limit, steps] : {std::pair{(seconds + 20) / 60, 3}, {1e-6, 1}}) {
     const Left left = run(fmt::format("limit_{}", steps), 3,
                           {"--batch.global=4", fmt::format("--run.max_minutes={}", limit)});
