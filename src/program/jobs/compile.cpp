@@ -82,6 +82,12 @@ Stages stages_of(const model::Graph& graph, const JobSpec& spec, bool training =
   return {map, cut_by_layers(given, blocks)};
 }
 
+std::shared_ptr<PipelineSteps> steps_of(const JobSpec& spec) {
+  if (spec.pipeline.steps) return spec.pipeline.steps;
+  return std::make_shared<PipelineSteps>(spec.schedule, spec.mesh[Axis::pipeline],
+                                         spec.pipeline.receive_ahead);
+}
+
 /// What the check of placements starts from.
 void note_parameters(Program& program, const model::Graph& graph, const Cut& cut) {
   for (const FlatUnit& unit : cut.layout.units()) {
@@ -115,7 +121,8 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
             Cut{of_rank.at, std::move(layout), spec.strategy, spec.precision, std::move(units),
                 std::move(summed_over), std::move(computed)},
             {},
-            {}};
+            {},
+            steps_of(spec)};
   Program& p = base.program;
   p.rank = rank;
   p.mesh = spec.mesh;
@@ -188,10 +195,9 @@ bool ends_may_fit(const Base& base, const JobSpec& spec, const MayFit& may_fit) 
 
 /// What of the step stands for more of it. Where a time of the body has several micro-batches, and backward
 /// runs blocks again, the proof has refused what came of it: such steps are compiled in full.
-std::optional<Middle> middle_of_step(const JobSpec& spec) {
+std::optional<Middle> middle_of_step(const Base& base, const JobSpec& spec) {
   if (spec.every_micro_batch || !spec.program_passes.empty()) return std::nullopt;
-  auto middle =
-      middle_of(spec.schedule, spec.mesh[Axis::pipeline], spec.micro_batches, spec.pipeline.receive_ahead);
+  std::optional<Middle> middle = base.steps->middle(spec.micro_batches);
   if (middle && middle->stride > 1 && spec.recompute.every > 0) return std::nullopt;
   return middle;
 }
@@ -199,7 +205,7 @@ std::optional<Middle> middle_of_step(const JobSpec& spec) {
 /// Nothing where it may not fit.
 std::optional<Program> train_program(const Base& base, const JobSpec& spec, const MayFit& may_fit) {
   if (may_fit && has_ends(spec) && !ends_may_fit(base, spec, may_fit)) return std::nullopt;
-  if (auto middle = middle_of_step(spec)) {
+  if (auto middle = middle_of_step(base, spec)) {
     const int few = middle->few;
     Making step = step_of(base, spec, few, std::move(middle));
     if (may_fit && !may_fit(least_of(step.program()))) return std::nullopt;
@@ -245,14 +251,16 @@ bool job_may_fit(model::Graph graph, const JobSpec& spec, int rank, const MayFit
   Base base = make_base(std::move(graph), spec, rank);
   if (!may_fit(least_of(base.program))) return false;
   if (has_ends(spec)) return ends_may_fit(base, spec, may_fit);
-  auto middle = middle_of_step(spec);
+  auto middle = middle_of_step(base, spec);
   const int few = middle ? middle->few : spec.micro_batches;
   Making step = step_of(base, spec, few, std::move(middle));
   return may_fit(least_of(step.program()));
 }
 
 JobSpec with_stages(const model::Graph& graph, JobSpec spec) {
-  if (spec.mesh[Axis::pipeline] > 1) spec.pipeline.begins = stages_of(graph, spec).begins;
+  if (spec.mesh[Axis::pipeline] == 1) return spec;
+  spec.pipeline.begins = stages_of(graph, spec).begins;
+  spec.pipeline.steps = steps_of(spec);
   return spec;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "program/passes/units.hpp"
 
 namespace ztrain::program {
+
+class PipelineSteps;
 
 struct OptimizerSpec {
   config::Optimizer options =
@@ -40,6 +43,7 @@ struct PipelineOptions {
   /// How many turns before it is needed a rank begins to receive a message: how far others may run ahead.
   int receive_ahead = 1;
   LateWeights late_weights = LateWeights::all;
+  std::shared_ptr<PipelineSteps> steps{};  ///< shared by the ranks that are compiled (with_stages)
 };
 
 /// Whose ranks have room for a copy of their state (UnitState::snapshot).

@@ -3,11 +3,13 @@
 // share.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "program/jobs/compile.hpp"
 #include "program/passes/stages.hpp"
+#include "program/schedules/pipeline_steps.hpp"
 
 namespace ztrain::program {
 
@@ -18,6 +20,7 @@ struct Base {
   Cut cut;
   JobTensors tensors;
   Program program;
+  std::shared_ptr<PipelineSteps> steps{};
 };
 
 /// A graph of inference.

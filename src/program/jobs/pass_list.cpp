@@ -49,23 +49,6 @@ struct ProgramPass {
   void (*apply)(Making&);
 };
 
-std::vector<Turn> turns_of(const JobSpec& spec, int micro_batches, int rank) {
-  std::vector<Turn> turns = spec.schedule.turns({.micro_batches = micro_batches,
-                                                 .ranks = spec.mesh[Axis::pipeline],
-                                                 .rank = rank,
-                                                 .chunks = spec.schedule.chunks});
-  const std::string fault = fault_of(turns, spec.schedule.chunks, micro_batches);
-  ASSERT(fault.empty(), "schedule '{}': {}", spec.schedule.name, fault);
-  return turns;
-}
-
-PipelineOrder order_of_ranks(const Making& m) {
-  PipelineOrder order{m.base.stages.map, {}, m.spec.pipeline.receive_ahead};
-  for (int rank = 0; rank < order.map.ranks; ++rank)
-    order.turns.push_back(turns_of(m.spec, m.micro_batches, rank));
-  return order;
-}
-
 /// By chunk: its blocks. Of one stage they are cut as evenly as can be.
 std::vector<std::pair<int, int>> chunks_of(const Base& base, const JobSpec& spec) {
   std::vector<std::pair<int, int>> chunks;
@@ -83,7 +66,10 @@ void expand_step(Making& m) {
   if (m.kind != ProgramKind::infer) options.chunks = chunks_of(m.base, m.spec);
   for (int c = 1; c < std::ssize(options.chunks); ++c) options.turns.push_back({TurnKind::forward, c, 0});
   if (options.training) {
-    options.turns = turns_of(m.spec, m.micro_batches, m.base.cut.at[Axis::pipeline]);
+    options.turns = turns_of(m.spec.schedule, {.micro_batches = m.micro_batches,
+                                               .ranks = m.spec.mesh[Axis::pipeline],
+                                               .rank = m.base.cut.at[Axis::pipeline],
+                                               .chunks = m.spec.schedule.chunks});
     options.micro_batches = m.spec.micro_batches;
     options.recompute = m.spec.recompute;
     options.late_weights = m.spec.pipeline.late_weights;
@@ -95,7 +81,7 @@ void expand_step(Making& m) {
   const int rank = m.base.cut.at[Axis::pipeline];
   if (!m.base.stages.begins.empty())
     m.step.turn_begins = place_messages(m.program(), m.step.turn_begins, m.base.stages.map, rank,
-                                        plan_messages(order_of_ranks(m), rank));
+                                        m.base.steps->messages(m.micro_batches).of(rank));
   if (!m.repeats()) return;
   const Middle::Body& body = m.middle->bodies[at(rank)];
   const Turn& first = options.turns[at(body.begin)];

@@ -284,9 +284,10 @@ std::vector<int> cut_evenly(const std::vector<double>& costs, int stages) {
   squares[0][0] = 0;
   for (std::size_t s = 1; s <= at(stages); ++s)
     for (std::size_t end = s; end <= blocks; ++end)
-      for (std::size_t begin = s - 1; begin < end; ++begin) {
+      for (std::size_t begin = end; begin-- > s - 1;) {
         const double cost = sums[end] - sums[begin];
-        if (cost > most || squares[s - 1][begin] + cost * cost >= squares[s][end]) continue;
+        if (cost > most) break;  // and so are longer ones
+        if (squares[s - 1][begin] + cost * cost > squares[s][end]) continue;
         squares[s][end] = squares[s - 1][begin] + cost * cost;
         from[s][end] = static_cast<int>(begin);
       }

@@ -13,10 +13,8 @@
 namespace ztrain::program {
 namespace {
 
-/// Of one rank: the turn before which it begins each receive.
-using Begins = std::map<MessageId, int>;
-/// By rank: its receives in the order in which they begin.
-using Receives = std::vector<std::vector<MessageId>>;
+using Begins = MessagePlanner::Begins;
+using Receives = MessagePlanner::Receives;
 
 /// Ranks that wait for each other's receives. The messages of a rank in one direction go over one after
 /// another: it cannot begin one before the receiver of the one ahead has begun to receive that. Where two
@@ -175,92 +173,18 @@ Receives begin_in_time(const PipelineOrder& order, std::vector<Begins>& begins) 
   return begun;
 }
 
-class Planner {
- public:
-  explicit Planner(const PipelineOrder& order) : order_(order), map_(order.map), ids_(order.map) {
-    const std::size_t ranks = at(map_.ranks);
-    begins_.resize(ranks);
-    known_.resize(ranks);
-    for (int rank = 0; rank < map_.ranks; ++rank) note_needs(rank);
-    for (int from = 0; from < map_.ranks; ++from) begin_all(from);
-    follow_turns(order, [&](int rank, const Turn& turn) { return take_turn(rank, turn); });
-    receives_ = begin_in_time(order, begins_);
+/// Gives the messages from one rank to another, in the order of the sender, the turns before which they begin
+/// to be received. turns: those that need them.
+void begin_in_order(const std::vector<int*>& turns, int ahead) {
+  int earliest = std::numeric_limits<int>::max();
+  for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn)
+    **turn = earliest = std::min(earliest, **turn);
+  int before = 0;  // the turn that needs the one ahead of it
+  for (int* turn : turns) {
+    const int needed = std::exchange(*turn, std::max(before, *turn - ahead));
+    before = needed;
   }
-
-  MessagePlan of(int rank) const {
-    MessagePlan plan{begins_[at(rank)], {}, {}};
-    for (const MessageId& id : receives_[at(rank)]) plan.number[id] = static_cast<int>(plan.number.size());
-    const std::vector<Turn>& turns = order_.turns[at(rank)];
-    const int last = static_cast<int>(turns.size()) - 1;
-    for (int turn = 0; turn <= last; ++turn) {
-      const auto sent = ids_.sent_by(rank, turns[at(turn)]);
-      if (!sent) continue;
-      const int to = ids_.receiver(*sent), begun = begins_[at(to)].at(*sent);
-      int until = turn;
-      while (until < last && known_[at(rank)][at(until)][at(to)] < begun) ++until;
-      plan.received[*sent] = until;
-    }
-    return plan;
-  }
-
- private:
-  using Known = std::vector<int>;  ///< by rank: the last turn that it is known to have begun; -1: none
-
-  void note_needs(int rank) {
-    const std::vector<Turn>& turns = order_.turns[at(rank)];
-    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
-      if (const auto id = ids_.needed_by(rank, turns[turn])) begins_[at(rank)][*id] = static_cast<int>(turn);
-      if (const auto id = ids_.sent_by(rank, turns[turn])) sent_in_[*id] = {rank, static_cast<int>(turn)};
-    }
-  }
-
-  /// Of the messages from one rank to others.
-  void begin_all(int from) {
-    std::map<int, std::vector<int*>> begun;  // by receiver, in the order of the sender
-    for (const Turn& turn : order_.turns[at(from)])
-      if (const auto id = ids_.sent_by(from, turn)) {
-        const int to = ids_.receiver(*id);
-        begun[to].push_back(&begins_[at(to)].at(*id));
-      }
-    for (const auto& [to, turns] : begun) begin(turns);
-  }
-
-  /// Of the messages from one rank to another, in the order of the sender; they have the turns that need
-  /// them.
-  void begin(const std::vector<int*>& turns) const {
-    int earliest = std::numeric_limits<int>::max();
-    for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn)
-      **turn = earliest = std::min(earliest, **turn);
-    int before = 0;  // the turn that needs the one ahead of it
-    for (int* turn : turns) {
-      const int needed = std::exchange(*turn, std::max(before, *turn - order_.ahead));
-      before = needed;
-    }
-  }
-
-  /// Notes what the rank knows of the others when it has what it needs for its next turn.
-  bool take_turn(int rank, const Turn& turn) {
-    std::vector<Known>& own = known_[at(rank)];
-    Known known = own.empty() ? Known(at(map_.ranks), -1) : own.back();
-    if (const auto id = ids_.needed_by(rank, turn)) {
-      const auto [from, sent] = sent_in_.at(*id);
-      if (known_[at(from)].size() <= at(sent)) return false;
-      const Known& theirs = known_[at(from)][at(sent)];
-      for (std::size_t r = 0; r < known.size(); ++r) known[r] = std::max(known[r], theirs[r]);
-    }
-    known[at(rank)] = static_cast<int>(own.size());
-    own.push_back(std::move(known));
-    return true;
-  }
-
-  const PipelineOrder& order_;
-  const StageMap& map_;
-  MessageMap ids_;
-  std::vector<Begins> begins_;  ///< by rank that receives
-  Receives receives_;
-  std::map<MessageId, std::pair<int, int>> sent_in_;  ///< {rank, turn}
-  std::vector<std::vector<Known>> known_;             ///< by rank and turn
-};
+}
 
 }  // namespace
 
@@ -280,8 +204,86 @@ void follow_turns(const PipelineOrder& order, const std::function<bool(int rank,
             describe(order.turns[at(rank)][taken[at(rank)]], {order.map, rank}));
 }
 
+MessagePlanner::MessagePlanner(PipelineOrder order) : order_(std::move(order)), ids_(order_.map) {
+  const int ranks = order_.map.ranks;
+  begins_.resize(at(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    first_.push_back(turns_);
+    turns_ += order_.turns[at(rank)].size();
+    note_needs(rank);
+  }
+  for (int from = 0; from < ranks; ++from) begin_all(from);
+  std::vector<int> taken(at(ranks), 0);
+  follow_turns(order_, [&](int rank, const Turn& turn) { return take_turn(rank, turn, taken); });
+  receives_ = begin_in_time(order_, begins_);
+}
+
+MessagePlan MessagePlanner::of(int rank) const {
+  MessagePlan plan{begins_[at(rank)], {}, {}};
+  for (const MessageId& id : receives_[at(rank)]) plan.number[id] = static_cast<int>(plan.number.size());
+  const std::vector<Turn>& turns = order_.turns[at(rank)];
+  const int last = static_cast<int>(turns.size()) - 1;
+  std::map<int, std::vector<int>> known;  // by receiver
+  for (int turn = 0; turn <= last; ++turn) {
+    const auto sent = ids_.sent_by(rank, turns[at(turn)]);
+    if (!sent) continue;
+    const int to = ids_.receiver(*sent), begun = begins_[at(to)].at(*sent);
+    const auto [it, fresh] = known.try_emplace(to);
+    if (fresh) it->second = known_of(to);
+    int until = turn;
+    while (until < last && it->second[index_of(rank, until)] < begun) ++until;
+    plan.received[*sent] = until;
+  }
+  return plan;
+}
+
+void MessagePlanner::note_needs(int rank) {
+  const std::vector<Turn>& turns = order_.turns[at(rank)];
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    if (const auto id = ids_.needed_by(rank, turns[turn])) begins_[at(rank)][*id] = static_cast<int>(turn);
+    if (const auto id = ids_.sent_by(rank, turns[turn]))
+      sent_in_[*id] = index_of(rank, static_cast<int>(turn));
+  }
+}
+
+void MessagePlanner::begin_all(int from) {
+  std::map<int, std::vector<int*>> begun;  // by receiver, in the order of the sender
+  for (const Turn& turn : order_.turns[at(from)])
+    if (const auto id = ids_.sent_by(from, turn)) {
+      const int to = ids_.receiver(*id);
+      begun[to].push_back(&begins_[at(to)].at(*id));
+    }
+  for (const auto& [to, turns] : begun) begin_in_order(turns, order_.ahead);
+}
+
+bool MessagePlanner::take_turn(int rank, const Turn& turn, std::vector<int>& taken) {
+  Taken now{rank, taken[at(rank)], {}};
+  if (const auto id = ids_.needed_by(rank, turn)) {
+    now.sent = sent_in_.at(*id);
+    const int from = ids_.sender(*id);
+    if (index_of(from, taken[at(from)]) <= *now.sent) return false;
+  }
+  ++taken[at(rank)];
+  taken_.push_back(now);
+  return true;
+}
+
+std::vector<int> MessagePlanner::known_of(int other) const {
+  std::vector<int> known(turns_, -1);
+  for (const Taken& t : taken_) {
+    const std::size_t own = index_of(t.rank, t.turn);
+    if (t.rank == other) {
+      known[own] = t.turn;
+      continue;
+    }
+    if (t.turn > 0) known[own] = known[own - 1];
+    if (t.sent) known[own] = std::max(known[own], known[*t.sent]);
+  }
+  return known;
+}
+
 MessagePlan plan_messages(const PipelineOrder& order, int rank) {
-  return Planner(order).of(rank);
+  return MessagePlanner(order).of(rank);
 }
 
 }  // namespace ztrain::program

@@ -7,8 +7,10 @@
 // order, some turns before it needs a message, but never before it needs the one ahead of it: it would wait
 // for that one, whose sender may be waiting for what this rank does first.
 
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "program/schedules/message_map.hpp"
@@ -38,7 +40,47 @@ struct MessagePlan {
 /// is not there yet. Throws Error where ranks wait for each other in a circle.
 void follow_turns(const PipelineOrder& order, const std::function<bool(int rank, const Turn& turn)>& take);
 
-/// Throws Error where ranks wait for each other in a circle.
+/// Plans the messages of all ranks, which takes time in proportion to their turns.
+class MessagePlanner {
+ public:
+  /// By message to one rank: the turn before which the rank begins to receive the message.
+  using Begins = std::map<MessageId, int>;
+  /// By rank: its receives in the order in which they begin.
+  using Receives = std::vector<std::vector<MessageId>>;
+
+  /// Throws Error if ranks wait for each other in a circle.
+  explicit MessagePlanner(PipelineOrder order);
+
+  MessagePlan of(int rank) const;
+
+ private:
+  /// A turn when its rank has what the turn needs.
+  struct Taken {
+    int rank = 0, turn = 0;
+    std::optional<std::size_t> sent{};  ///< index_of the turn that sent what this one needs
+  };
+
+  std::size_t index_of(int rank, int turn) const {
+    return first_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(turn);
+  }
+  void note_needs(int rank);
+  void begin_all(int from);
+  /// taken: the number of turns of each rank in taken_.
+  bool take_turn(int rank, const Turn& turn, std::vector<int>& taken);
+  /// By index_of a turn: the last turn that `other` is known, there, to have begun; -1: none.
+  std::vector<int> known_of(int other) const;
+
+  PipelineOrder order_;
+  MessageMap ids_;
+  std::vector<std::size_t> first_;  ///< by rank: index_of its first turn
+  std::size_t turns_ = 0;           ///< of all ranks
+  std::vector<Begins> begins_;      ///< by rank
+  Receives receives_;
+  std::map<MessageId, std::size_t> sent_in_;  ///< index_of the turn of its sender
+  std::vector<Taken> taken_;                  ///< all turns, each behind those that it depends on
+};
+
+/// What MessagePlanner says of one rank.
 MessagePlan plan_messages(const PipelineOrder& order, int rank);
 
 }  // namespace ztrain::program
