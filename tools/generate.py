@@ -99,6 +99,12 @@ def tokenizer_folder(arguments):
     return model
 
 
+def ids_once(ids, own):
+    """The ids of a text with the tokenizer's own tokens around it; `own`, its ids without these, where it begins with them
+    itself."""
+    return own if own[:1] == ids[:1] else ids
+
+
 class Transformers:
     """Encodes and decodes with transformers' tokenizer of a folder."""
 
@@ -106,7 +112,7 @@ class Transformers:
         self.tokenizer, _ = transformers_tokenizer(str(folder))
 
     def encode(self, text):
-        return self.tokenizer.encode(text)
+        return ids_once(self.tokenizer.encode(text), self.tokenizer.encode(text, add_special_tokens=False))
 
     def decode(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
@@ -121,7 +127,7 @@ class Tokenizers:
         self.tokenizer = Tokenizer.from_file(str(pathlib.Path(folder) / "tokenizer.json"))
 
     def encode(self, text):
-        return self.tokenizer.encode(text).ids
+        return ids_once(self.tokenizer.encode(text).ids, self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids):
         return self.tokenizer.decode(ids)
@@ -194,7 +200,8 @@ def chat_prompt(folder, messages):
         if not tokenizer.template:
             refuse(f"--chat: {folder} has no chat template; name a folder that has one with --tokenizer")
         template = ChatTemplate(tokenizer.template, tokenizer.tokens)
-        asked, _ = unmark(template.render(Chat(messages), prompt=True))
+        chat = template.without_doubles(Chat(messages), tokenizer.special)
+        asked, _ = unmark(template.render(chat, prompt=True))
         special = {i for text in tokenizer.special for i in tokenizer.encode(text)}
         ends = {i for i in [*ends_of_turn(template, tokenizer, messages), tokenizer.eos_id] if i in special}
         return tokenizer.encode(asked), ends

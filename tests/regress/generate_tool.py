@@ -30,7 +30,7 @@ class AutoTokenizer:
     def from_pretrained(cls, folder, **only):
         return cls()
 
-    def encode(self, text):
+    def encode(self, text, add_special_tokens=True):
         return list(text.encode())
 
     def decode(self, ids, skip_special_tokens=True):
@@ -156,6 +156,11 @@ class Streams(unittest.TestCase):
             self.assertEqual("".join(parts), self.TEXT[cut:], cut)
             self.assertEqual([p for p in parts if p], list(self.TEXT[cut:]), "characters come as they are whole")
 
+    def test_a_prompt_begins_with_a_token_of_the_tokenizer_once(self):
+        tool = load_tool()
+        for own, ids, once in (([5], [1, 5], [1, 5]), ([1, 5], [1, 1, 5], [1, 5]), ([5], [5], [5]), ([], [1], [1])):
+            self.assertEqual(tool.ids_once(ids, own), once)
+
     def test_the_cost_of_an_id_does_not_grow(self):
         ids = list((self.TEXT * 4).encode())
         tokenizer = Bytes()
@@ -258,6 +263,27 @@ class Tool(hf.Models):
             # What is half a character at the end waits in vain.
             whole = (b"kalo" + made).decode(errors="replace").rstrip("\ufffd")
             self.assertEqual(text.rstrip("\n\ufffd"), whole)
+
+
+class WithoutTokenizer(zt.Case):
+    """What is refused before a tokenizer's package is needed."""
+
+    def test_mistakes_are_one_line(self):
+        model, adapter = self.folder / "model", self.folder / "adapter"
+        for folder, file in ((model, "config.json"), (adapter, "adapter_config.json")):
+            folder.mkdir()
+            (folder / file).write_text("{}")
+        cases = (
+            (["nosuch"], "there is no folder nosuch"),
+            ([adapter], "holds adapters alone; give the run's step_N"),
+            ([model, "--ztrain", "/nope"], "there is no program /nope"),
+            ([model, "--ztrain", sys.executable, "--tokenizer", "nosuch"], "there is no folder nosuch"),
+        )
+        for words, pattern in cases:
+            command = [sys.executable, "-B", TOOL, *words, "--prompt", "a"]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, rf"^tools/generate\.py: [^\n]*{pattern}[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import ztrain_run as zt
 
 sys.path.insert(0, str(zt.SOURCE / "tools"))
 from prepare import writer  # noqa: E402
+from prepare.documents import Maker, Options  # noqa: E402
+from prepare.records import InputError, Raw, parse  # noqa: E402
 from prepare.tokenizer import load_tokenizer  # noqa: E402
 
 TOOL = zt.SOURCE / "tools" / "prepare_data.py"
@@ -37,6 +39,20 @@ FORGETFUL = (
     "{{ m.content.split('</think>')[-1] }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
+
+
+class Framed:
+    """A tokenizer of characters, whose texts begin with <s> and end with </s>."""
+
+    bos_id, eos_id, special = 1, 2, ["<s>", "</s>"]
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    template = (
+        "{{ bos_token }}{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}[a]{% endif %}"
+    )
+
+    def encode(self, text):
+        return [ord(c) for c in text.replace("<s>", "\1").replace("</s>", "\2")]
 
 
 def text_of(ids):
@@ -129,6 +145,27 @@ class Prepare(zt.Case):
         self.prepare(self.lines("pair.jsonl", {"prompt": "P", "completion": "C"}), "--pairs", "chat")
         self.assertEqual(text_of(self.documents()[0][0]), "<|user|>\nP|\n<|assistant|>\nC|\n")
 
+    def test_what_a_text_begins_and_ends_with_is_there_once(self):
+        def made(record):
+            document = Maker(Framed(), Options()).make(Raw("json", json.dumps(record), "a:1"))
+            return "".join(map(chr, document.ids)).replace("\1", "<s>").replace("\2", "</s>"), document.mask[1:]
+
+        def chat(question, answer):
+            return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+        for expected, plain, *others in (
+            ("<s>ab</s>", {"text": "ab"}, {"text": "<s>ab</s>"}, {"text": "ab</s>"}),
+            ("<s>PC</s>", {"prompt": "P", "completion": "C"}, {"prompt": "<s>P", "completion": "<s>C</s>"}),
+            ("<s>[u]Q</s>[a]A</s>", chat("Q", "A"), chat("<s>Q", "A</s>"), chat("Q</s>", "A</s>\n")),
+        ):
+            found = made(plain)
+            self.assertEqual(found[0], expected)
+            for record in others:
+                self.assertEqual(made(record), found, record)
+        self.prepare(self.lines("ended.jsonl", {"text": "ab<|end|>"}, chat("Q<|end|>", "A<|end|>")))
+        whole = ["ab|", "<|user|>\nQ|\n<|assistant|>\nA|\n"]
+        self.assertEqual([text_of(ids) for ids, _ in self.documents()], whole)
+
     def test_what_is_dropped_is_counted(self):
         path = self.lines(
             "dropped.jsonl",
@@ -180,21 +217,30 @@ class Prepare(zt.Case):
 
     def test_mistakes_name_file_and_line(self):
         good = {"text": "good"}
-        cases = {
-            "not_json.jsonl": ('{"messages":[', r"not_json\.jsonl:2: is not JSON: Expecting value at column 14"),
-            "half.jsonl": ({"text": "\ud800 abc"}, r"half\.jsonl:2: holds \\ud800 without its other half"),
-            "misspelt.jsonl": (
+        cases = (
+            ('{"messages":[', r"a:2: is not JSON: Expecting value at column 14"),
+            ({"text": "\ud800 abc"}, r"a:2: holds \\ud800 without its other half"),
+            (
                 {"messages": [CHAT[0], {"role": "asistant", "content": "a"}]},
-                r"misspelt\.jsonl:2: \"messages\"\[1\] has the role 'asistant'; is 'assistant' meant\? Known are human, user",
+                r"a:2: \"messages\"\[1\] has the role 'asistant'; is 'assistant' meant\? Known are human, user",
             ),
-            "a_list.jsonl": ([1], r"a_list\.jsonl:2: is a JSON list"),
-            "nothing.jsonl": ({"input": 1}, r"nothing\.jsonl:2: has no \"messages\".*it has input"),
-            "no_role.jsonl": ({"messages": [{"content": "a"}]}, r"no_role\.jsonl:2: \"messages\"\[0\] has no \"role\""),
-            "role.jsonl": ({"conversations": [{"from": "dog", "value": "w"}]}, r"role\.jsonl:2: .* is from 'dog'"),
-            "content.jsonl": ({"messages": [{"role": "user"}]}, r"content\.jsonl:2: .* has no \"content\""),
-        }
-        for name, (record, pattern) in cases.items():
-            self.refused(self.lines(name, good, record), pattern=pattern)
+            ([1], r"a:2: is a JSON list"),
+            ({"input": 1}, r"a:2: has no \"messages\".*it has input"),
+            ({"text": None}, r"a:2: \"text\" is null, and must be a string"),
+            ({"messages": None, "text": 5}, r"\"text\" is a number, and must be a string"),
+            ({"prompt": "p", "completion": None}, r"\"completion\" is null, and must be a string or a list"),
+            ({"prompt": "p", "completion": True}, r"prompt and completion must .*, and are a string and true"),
+            ({"messages": {}}, r"\"messages\" is an object, and must be a list of messages"),
+            ({"messages": [{"content": "a"}]}, r"a:2: \"messages\"\[0\] has no \"role\""),
+            ({"conversations": [{"from": "dog", "value": "w"}]}, r"a:2: .* is from 'dog'"),
+            ({"messages": [{"role": "user"}]}, r"a:2: .* has no \"content\""),
+            ({"messages": [{"role": "user", "content": None}]}, r"a:2: the \"content\" of \"messages\"\[0\] is null"),
+        )
+        for record, pattern in cases:
+            text = record if isinstance(record, str) else json.dumps(record)
+            with self.assertRaisesRegex(InputError, pattern):
+                parse(Raw("json", text, "a:2"))
+        self.refused(self.lines("null.jsonl", good, {"text": None}), pattern=r"null\.jsonl:2: \"text\" is null")
         (self.folder / "latin.txt").write_bytes(b"caf\xe9")
         self.refused(self.folder / "latin.txt", pattern=r"latin\.txt: is not UTF-8")
         (self.folder / "wide.jsonl").write_bytes(json.dumps(good).encode("utf-16"))
@@ -297,10 +343,10 @@ class Prepare(zt.Case):
         path = self.lines("thinking.jsonl", {"messages": thinking})
         template = self.folder / "forgetful.jinja"
         template.write_text(FORGETFUL)
-        self.refused(
-            path, "--chat-template", template, pattern=r"thinking\.jsonl:1: .* does not let message 2 be told apart"
-        )
-        self.prepare(path, "--chat-template", template, "--train-on", "all")
+        apart = r"thinking\.jsonl:1: .* does not let message 2 be told apart: .*, --train-on last, .*or --train-on all"
+        self.refused(path, "--chat-template", template, pattern=apart)
+        for ways in ("last", "all"):
+            self.prepare(path, "--chat-template", template, "--train-on", ways)
         template.write_text("{% for m in messages %}{{ raise_exception('no ' + m.role) }}{% endfor %}")
         self.refused(path, "--chat-template", template, pattern=r"thinking\.jsonl:1: .*refuses the messages: no system")
         template.write_text("{% for %}")
@@ -346,27 +392,6 @@ class Prepare(zt.Case):
         with h5py.File(self.folder / "sums.h5") as file:
             self.assertRegex(file.attrs["tokenizer_hash"], "^[0-9a-f]{16}$")
             self.assertRegex(file.attrs["chat_template_hash"], "^[0-9a-f]{16}$")
-
-
-class Generate(zt.Case):
-    """What tools/generate.py refuses before it needs a tokenizer's package."""
-
-    def test_mistakes_are_one_line(self):
-        model, adapter = self.folder / "model", self.folder / "adapter"
-        for folder, file in ((model, "config.json"), (adapter, "adapter_config.json")):
-            folder.mkdir()
-            (folder / file).write_text("{}")
-        cases = (
-            (["nosuch"], "there is no folder nosuch"),
-            ([adapter], "holds adapters alone; give the run's step_N"),
-            ([model, "--ztrain", "/nope"], "there is no program /nope"),
-            ([model, "--ztrain", sys.executable, "--tokenizer", "nosuch"], "there is no folder nosuch"),
-        )
-        for words, pattern in cases:
-            command = [sys.executable, "-B", zt.SOURCE / "tools" / "generate.py", *words, "--prompt", "a"]
-            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertRegex(done.stderr, rf"^tools/generate\.py: [^\n]*{pattern}[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -57,18 +57,23 @@ class Maker:
     def plain(self, text):
         if not text.strip():
             return []
-        return self.bos() + self.tokenizer.encode(text) + self.eos()
+        ids = self.tokenizer.encode(text)
+        begin, end = self.missing_ends(ids)
+        return begin + ids + end
 
     def pair(self, record):
-        if not record.completion:
+        completion = record.completion
+        if self.tokenizer.bos_id is not None:
+            completion = completion.removeprefix(self.tokenizer.tokens["bos_token"])
+        if not completion:
             raise Dropped("empty completion")
-        text = record.prompt + record.completion
+        text = record.prompt + completion
         try:
             ids, mask = self.masked(text, [(len(record.prompt), len(text))], "completion")
         except TemplateError:  # a token would lie across: apart, as who continues a prompt sees them
-            first, second = self.tokenizer.encode(record.prompt), self.tokenizer.encode(record.completion)
+            first, second = self.tokenizer.encode(record.prompt), self.tokenizer.encode(completion)
             ids, mask = first + second, [0] * len(first) + [1] * len(second)
-        begin, end = self.bos(), self.eos()
+        begin, end = self.missing_ends(ids)
         if self.options.train_on == "all":
             mask = [1] * len(ids)
         return begin + ids + end, [0] * len(begin) + mask + [1] * len(end)
@@ -79,7 +84,8 @@ class Maker:
                 raise InputError(where, "is a chat, and the tokenizer has no chat template: give --chat-template")
             self.template = ChatTemplate(self.tokenizer.template, self.tokenizer.tokens)
         try:
-            text, spans = self.template.split(record, self.tokenizer.special, self.options.train_on)
+            chat = self.template.without_doubles(record, self.tokenizer.special)
+            text, spans = self.template.split(chat, self.tokenizer.special, self.options.train_on)
             if not spans:
                 raise Dropped("no assistant turn")
             return self.masked(text, spans, "assistant's turn")
@@ -118,8 +124,9 @@ class Maker:
         found[len(text)] = len(ids)
         return found
 
-    def bos(self):
-        return [] if self.tokenizer.bos_id is None else [self.tokenizer.bos_id]
-
-    def eos(self):
-        return [] if self.tokenizer.eos_id is None else [self.tokenizer.eos_id]
+    def missing_ends(self, ids):
+        """What goes before and behind the ids: the tokens of the beginning and the end of a text, where the ids lack them."""
+        begin, end = self.tokenizer.bos_id, self.tokenizer.eos_id
+        before = [] if begin is None or ids[:1] == [begin] else [begin]
+        behind = [] if end is None or ids[-1:] == [end] else [end]
+        return before, behind

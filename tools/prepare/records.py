@@ -23,6 +23,16 @@ ROLES = {
 }
 
 
+MESSAGES = "a list of messages"
+WANTED = {
+    "messages": MESSAGES,
+    "conversations": MESSAGES,
+    "prompt": f"a string or {MESSAGES}",
+    "completion": f"a string or {MESSAGES}",
+    "text": "a string",
+}
+
+
 class InputError(Exception):
     """What is wrong with the input, and where."""
 
@@ -143,24 +153,39 @@ def check_surrogates(record, where):
         raise InputError(where, f"holds {half} without its other half, which is no character") from None
 
 
+def kind_of(value):
+    """What JSON calls a value."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    kinds = {str: "a string", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "a number")
+
+
 def parse_record(record, where, pairs_as_chat, roles):
+    """Keys that are null count as absent: tables have a key in every row."""
     more = {"tools": record.get("tools"), "extra": record.get("chat_template_kwargs")}
     for key in ("messages", "conversations"):
         if record.get(key) is not None:
             return Chat(messages_of(record[key], where, key, roles), **more)
-    if "prompt" in record and "completion" in record:
+    if record.get("prompt") is not None and record.get("completion") is not None:
         prompt, completion = record["prompt"], record["completion"]
         if isinstance(prompt, list) and isinstance(completion, list):
             given = messages_of(prompt, where, "prompt", roles)
             return Chat(given + messages_of(completion, where, "completion", roles), len(given), **more)
         if not isinstance(prompt, str) or not isinstance(completion, str):
-            raise InputError(where, "prompt and completion must both be strings, or both lists of messages")
+            kinds = f"{kind_of(prompt)} and {kind_of(completion)}"
+            raise InputError(where, f"prompt and completion must both be strings, or both lists of messages, and are {kinds}")
         if pairs_as_chat:
             turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
             return Chat(turns, **more)
         return Pair(prompt, completion)
     if isinstance(record.get("text"), str):
         return Text(record["text"])
+    if (text := record.get("text")) is not None:
+        raise InputError(where, f'"text" is {kind_of(text)}, and must be {WANTED["text"]}')
+    for key, wanted in WANTED.items():
+        if key in record and record[key] is None:
+            raise InputError(where, f'"{key}" is null, and must be {wanted}')
     keys = ", ".join(map(str, record)) or "nothing"
     raise InputError(
         where, f'has no "messages", "conversations", "prompt" with "completion", or "text" (it has {keys})'
@@ -169,21 +194,23 @@ def parse_record(record, where, pairs_as_chat, roles):
 
 def messages_of(value, where, key, roles):
     if not isinstance(value, list) or not value:
-        raise InputError(where, f'"{key}" must be a list of messages')
+        kind = "empty" if value == [] else kind_of(value)
+        raise InputError(where, f'"{key}" is {kind}, and must be {MESSAGES}')
     return [message_of(message, f'"{key}"[{i}]', where, roles) for i, message in enumerate(value)]
 
 
 def message_of(message, name, where, roles):
     if not isinstance(message, dict):
-        raise InputError(where, f"{name} is no object with role and content")
+        raise InputError(where, f"{name} is {kind_of(message)}, and must be an object with role and content")
     role = role_of(message, name, where, roles)
     content = message.get("content", message.get("value"))
     if isinstance(content, list):
         content = "".join(part_text(part, name, where) for part in content)
     if content is None and not message.get("tool_calls"):
-        raise InputError(where, f'{name} has no "content"')
+        null = any(key in message for key in ("content", "value"))
+        raise InputError(where, f'the "content" of {name} is null' if null else f'{name} has no "content"')
     if content is not None and not isinstance(content, str):
-        raise InputError(where, f"the content of {name} is no string")
+        raise InputError(where, f"the content of {name} is {kind_of(content)}, and must be a string")
     kept = {k: v for k, v in message.items() if k not in ("from", "value", "role", "content")}
     return {"role": role, "content": content, **kept}
 

@@ -5,6 +5,8 @@ import json
 
 from packages import lacks
 
+from .records import Chat
+
 # They stand for the ends of a generation block until a text is rendered; no text of people holds them.
 BEGIN, END = "\U000f7a01", "\U000f7a02"
 
@@ -97,6 +99,26 @@ class ChatTemplate:
         except (RecursionError, MemoryError) as error:
             raise TemplateError(f"the chat template does not come to an end: {type(error).__name__}") from None
 
+    def without_doubles(self, chat, special):
+        """The chat, where a content loses a token at its end that the template puts there too, and at its beginning the
+        token of the beginning of a text where the template has put that in front of all."""
+        contents = [m["content"] for m in chat.messages if m["content"]]
+        if not any(token in content for token in special for content in contents):
+            return chat
+        text, bos = unmark(self.render(chat))[0], self.tokens.get("bos_token")
+
+        def once(content):
+            kept = (content or "").rstrip()
+            ends = [token for token in special if kept.endswith(token) and (content + token in text or kept + token in text)]
+            if ends:
+                content = kept.removesuffix(max(ends, key=len))
+            if bos and content and content.startswith(bos) and text.startswith(bos) and not text.startswith(content):
+                content = content.removeprefix(bos)
+            return content
+
+        messages = [{**m, "content": once(m["content"])} for m in chat.messages]
+        return Chat(messages, chat.given, chat.tools, chat.extra)
+
     def split(self, chat, special, train_on):
         """The text of the whole chat and its trained parts, as (text, [(begin, end)]) in characters."""
         if any(mark in json.dumps(chat.messages, ensure_ascii=False) for mark in (BEGIN, END)):
@@ -113,7 +135,15 @@ class ChatTemplate:
         if self.has_generation:
             whole = train_on == "assistant" and chat.given == 0
             return text, spans if whole else self.generated(chat, spans, turns)
-        return text, [self.turn(chat, text, i, special) for i in turns]
+        found = [self.turn(chat, text, i, special) for i in turns]
+        if None in found:
+            last = "--train-on last, which this template allows, " if found[-1] else ""
+            raise TemplateError(
+                f"the chat template does not let message {turns[found.index(None)]} be told apart: what it makes of the "
+                "messages before is not how it begins with the message; use a template with {% generation %} blocks "
+                f"(--chat-template), {last}or --train-on all"
+            )
+        return text, found
 
     def generated(self, chat, spans, turns):
         """The spans of some assistant turns, out of those of all."""
@@ -126,15 +156,11 @@ class ChatTemplate:
         return [span for turn, span in zip(every, spans) if turn in turns]
 
     def turn(self, chat, text, index, special):
-        """An assistant turn, found by rendering the messages up to it and including it."""
+        """An assistant turn, found by rendering the messages up to it and including it; None where that is not possible."""
         before = self.render(chat, index, prompt=True)
         through = self.render(chat, index + 1)
         if not through.startswith(before) or not text.startswith(through):
-            raise TemplateError(
-                f"the chat template does not let message {index} be told apart: what it makes of the messages before "
-                "is not how it begins with the message; use a template with {% generation %} blocks "
-                "(--chat-template), or --train-on all"
-            )
+            return None
         return len(before), without_tail(text, len(before), len(through), special)
 
 
