@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -43,6 +44,16 @@ void require_targets(const Graph& graph, const config::Lora& lora) {
       found = found || is_target(target, node.name);
       layers.insert(last_part(node.name));
     }
+    REQUIRE(
+        found || target != "all-linear",
+        "lora.targets: 'all-linear' is no name of a layer: leave lora.targets out, which gives adapters to "
+        "all linear layers of the blocks");
+    for (const auto& [module, what] :
+         {std::pair("lm_head", "head"), std::pair("model.embed_tokens", "embedding")})
+      REQUIRE(found || !is_target(target, module),
+              "lora.targets: '{}': adapters of the {} are not supported: give linear layers of the blocks "
+              "({}), or leave lora.targets out for all of these; model.trainable trains the {} itself",
+              target, what, fmt::join(layers, ", "), what);
     REQUIRE(found,
             "lora.targets: '{}' is no linear layer of the model; legal are {}, or patterns of whole names",
             target, fmt::join(layers, ", "));

@@ -24,8 +24,18 @@ bool matches_any(const Graph& graph, const std::string& pattern) {
 
 }  // namespace
 
+std::string on_tied_head(const Graph& graph, const std::string& pattern) {
+  const bool untied =
+      std::ranges::find(graph.parameters, head_weight, &Parameter::name) != graph.parameters.end();
+  if (untied || !(glob_match(pattern, "lm_head") || glob_match(pattern, head_weight))) return "";
+  return fmt::format("the head is tied to the embedding (model.tie_word_embeddings), and its weight is {}",
+                     embedding_weight);
+}
+
 void require_match(const Graph& graph, const char* key, const std::string& pattern) {
   if (matches_any(graph, pattern)) return;
+  if (const std::string tied = on_tied_head(graph, pattern); !tied.empty())
+    fail("{}: '{}' matches no parameter: {}", key, printable(pattern, most_quoted), tied);
   for (const std::string& meant : {"model." + pattern, "*." + pattern, pattern + ".*", "*." + pattern + ".*"})
     REQUIRE(!matches_any(graph, meant), "{}: '{}' matches no parameter; did you mean '{}'?", key,
             printable(pattern, most_quoted), printable(meant, most_quoted));

@@ -9,6 +9,7 @@
 #include "base/plain_text.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "model/trainable.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -72,6 +73,8 @@ std::vector<std::string> names_by_pattern(const Graph& graph, const std::vector<
   }
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!used[i]) require_no_follower(graph, patterns[i]);
+    if (const std::string tied = model::on_tied_head(graph, patterns[i]); !used[i] && !tied.empty())
+      fail("sharding.unit_patterns: '{}' matches no module: {}", printable(patterns[i], most_quoted), tied);
     REQUIRE(
         used[i],
         "sharding.unit_patterns: '{}' matches no module of the model; modules are named as in {}, without "

@@ -90,6 +90,11 @@ TEST(Adapters, TargetsThatAreNoLayersAreNamed) {
     return refusal([&] { adapted({2, 2, 0, std::move(targets)}); });
   };
   EXPECT_NE(message({"q_proj", "query"}).find("lora.targets: 'query' is no linear layer"), std::string::npos);
+  EXPECT_NE(message({"all-linear"}).find("'all-linear' is no name of a layer: leave lora.targets out"),
+            std::string::npos);
+  EXPECT_NE(message({"lm_head"}).find("'lm_head': adapters of the head are not supported"),
+            std::string::npos);
+  EXPECT_NE(message({"embed_tokens"}).find("adapters of the embedding are not supported"), std::string::npos);
   EXPECT_NE(message({"query"}).find("down_proj, gate_proj, k_proj"), std::string::npos);
   EXPECT_NE(message({"model.layers.7.*"}).find("'model.layers.7.*'"), std::string::npos);
   EXPECT_NE(message({}).find("lora.targets"), std::string::npos);
@@ -144,6 +149,12 @@ TEST(Trainable, IsChosenByPatterns) {
   config::Model wrong;
   wrong.trainable = {"model.layer.*"};
   EXPECT_NE(message(wrong).find("model.trainable: 'model.layer.*' matches no parameter"), std::string::npos);
+  model::Graph tied = small_model();
+  std::erase_if(tied.parameters, [](const model::Parameter& p) { return p.name == "lm_head.weight"; });
+  wrong.trainable = {"lm_head.*"};
+  EXPECT_EQ(refusal([&] { model::mark_trainable(tied, wrong); }),
+            "model.trainable: 'lm_head.*' matches no parameter: the head is tied to the embedding "
+            "(model.tie_word_embeddings), and its weight is model.embed_tokens.weight");
   config::Model none;
   none.frozen = {"*"};
   EXPECT_NE(message(none).find("model.frozen freezes every parameter"), std::string::npos);
