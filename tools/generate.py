@@ -25,7 +25,7 @@ import tempfile
 import threading
 
 from packages import lacks
-from prepare.hub import NotFound, check_name, transformers_tokenizer, why_unread
+from prepare.hub import NotFound, check_name, is_hub_name, transformers_tokenizer, why_unread
 from prepare.records import Chat
 from prepare.template import ChatTemplate, TemplateError, unmark
 from prepare.tokenizer import TokenizerError, load_tokenizer
@@ -43,7 +43,8 @@ def refuse(what):
 def check_model(folder):
     """Before anything is loaded: is there a whole model?"""
     if not folder.is_dir():
-        refuse(f"there is no folder {folder}")
+        download = f"; download the files of that model first: `hf download {folder} --local-dir {folder}`"
+        refuse(f"there is no folder {folder}{download if is_hub_name(folder) else ''}")
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
         refuse(f"{folder} holds adapters alone; give the run's step_N, or export that with them merged (without --adapter)")
 

@@ -123,7 +123,8 @@ int generate(const Invocation& call) {
   parser.option("--prompt-file", a.prompt_file, "file of token ids: a prompt per line, a line out for each")
       .local_path();
   add_sampling(parser, a.options);
-  parser.option("--eos", a.eos, "token ids that end a text; else those of the model's folder; -1: none");
+  parser.option("--eos", a.eos,
+                "token ids that end a text; else those of the model's folder or data; -1: none");
   parser
       .option("--max-length", a.max_length,
               "tokens of prompt and continuation; else what the model was made for or trained on")

@@ -41,6 +41,8 @@ struct Model {
       from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from
   std::string origin;  ///< no key: the Hugging Face model that those weights once came from; "": none
   std::int64_t origin_positions = 0;  ///< no key: tokens that it was made for, as it says; 0: not said
+  std::vector<std::int32_t>
+      ends;  ///< no key: tokens that end a text, as the model that weights come from or the data say
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
   double rms_norm_eps = 0, rope_theta = 0, initializer_range = 0;

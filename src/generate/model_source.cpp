@@ -23,7 +23,7 @@ ModelSource open_hugging_face(const std::string& folder) {
   config::Deck deck =
       config::parse_deck("", config::hf_config_path(path),
                          {R"(data.train=["none"])", "batch.global=1", "run.steps=1", "model.from=" + path});
-  return {folder, ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, folder, 0};
+  return {folder, ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, folder, 0, {}};
 }
 
 ModelSource open_checkpoint(const std::string& folder) {
@@ -31,13 +31,19 @@ ModelSource open_checkpoint(const std::string& folder) {
   const nlohmann::json metadata = checkpoint::read_metadata(folder);
   config::Deck deck = job::deck_of(metadata, folder);
   const DType dtype = deck.precision.parameters;
-  return {folder, ModelSource::Kind::checkpoint,    std::move(deck),
-          dtype,  metadata.value("model_from", ""), metadata.value("model_positions", std::int64_t{0})};
+  return {folder,
+          ModelSource::Kind::checkpoint,
+          std::move(deck),
+          dtype,
+          metadata.value("model_from", ""),
+          metadata.value("model_positions", std::int64_t{0}),
+          metadata.value(config::ends_key, std::vector<std::int32_t>{})};
 }
 
 ModelSource open_here(const std::string& folder) {
   const bool described = file_exists(config::hf_config_path(folder)),
              saved = file_exists(fs::path(folder) / "index.h5");
+  if (!described) job::require_checkpoint_or_model(folder);
   return described && !saved ? open_hugging_face(folder) : open_checkpoint(folder);
 }
 
@@ -46,13 +52,15 @@ std::string to_text(const ModelSource& source) {
                                   {"kind", source.kind},
                                   {"dtype", source.dtype},
                                   {"origin", source.origin},
-                                  {"origin_positions", source.origin_positions}});
+                                  {"origin_positions", source.origin_positions},
+                                  {"ends", source.ends}});
 }
 
 ModelSource from_text(const std::string& text, const std::string& folder) {
   const auto said = parse_json(text);
   return {folder,           said.at("kind"),   job::deck_of(said, folder),
-          said.at("dtype"), said.at("origin"), said.at("origin_positions")};
+          said.at("dtype"), said.at("origin"), said.at("origin_positions"),
+          said.at("ends")};
 }
 
 }  // namespace
@@ -76,13 +84,14 @@ Context context_of(const ModelSource& source) {
 }
 
 std::vector<std::int32_t> eos_of(const ModelSource& source) {
-  return source.origin.empty() ? std::vector<std::int32_t>{} : config::hf_eos(source.origin);
+  const auto own = source.origin.empty() ? std::vector<std::int32_t>{} : config::hf_eos(source.origin);
+  return own.empty() ? source.ends : own;
 }
 
 void read_weights(const ModelSource& source, const checkpoint::Place& place,
                   std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress) {
   if (source.kind == ModelSource::Kind::hugging_face)
-    checkpoint::import_weights(source.folder, place, shards, progress);
+    checkpoint::import_weights(source.folder, place, shards, {.progress = progress});
   else
     checkpoint::load(source.folder, place, shards,
                      {.others = checkpoint::OtherStates::skip, .progress = progress});

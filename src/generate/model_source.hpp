@@ -21,6 +21,7 @@ struct ModelSource {
   DType dtype = DType::bf16;  ///< to compute in, where nobody says another
   std::string origin;         ///< the Hugging Face folder that the weights once came from; "": none
   std::int64_t origin_positions = 0;  ///< what a checkpoint recorded of that model's context; 0: nothing
+  std::vector<std::int32_t> ends;     ///< tokens that end a text of the data, as a checkpoint recorded them
 };
 
 /// Collective: what rank 0 reads of the model, not its weights, on every rank. Throws AgreedError for a
@@ -39,7 +40,7 @@ struct Context {
 Context context_of(const ModelSource& source);
 
 /// Tokens that end a text, of the folder or of the one that a checkpoint's run started from, while it is
-/// there. Reads files: for rank 0. Throws Error for broken ones.
+/// there; else those of the data of the run. Reads files: for rank 0. Throws Error for broken ones.
 std::vector<std::int32_t> eos_of(const ModelSource& source);
 
 /// Fills the "model" shards; as checkpoint::load and checkpoint::import_weights, whichever it is.

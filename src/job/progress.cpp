@@ -12,6 +12,7 @@
 #include "base/plain_text.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "config/hf/hf_config.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/resume.hpp"
 #include "config/text/load.hpp"
@@ -139,6 +140,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["started_from"] = deck.model.from;
   j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
   j["model_positions"] = deck.model.origin_positions;
+  j[config::ends_key] = deck.model.ends;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline},

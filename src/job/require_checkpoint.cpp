@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
+#include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::job {
@@ -13,20 +14,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string what_it_is(const fs::path& folder) {
+/// Checkpoints beside a folder that is not there, or in one that is; "" for none.
+std::string checkpoints_near(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) {
     const auto beside = checkpoint::newest(folder.has_parent_path() ? folder.parent_path() : ".");
-    return "there is no such folder" + (beside ? fmt::format(", but '{}'", beside->string()) : "");
+    return beside ? fmt::format("there is no such folder, but '{}'", beside->string()) : "";
   }
+  for (const fs::path& inside : {folder, folder / "checkpoints"})
+    if (const auto newest = checkpoint::newest(inside))
+      return fmt::format("it holds checkpoints: give one of them, such as '{}'", newest->string());
+  return "";
+}
+
+std::string what_it_is(const fs::path& folder) {
+  std::error_code error;
+  const std::string other = checkpoints_near(folder);
+  if (!fs::exists(folder, error)) return other.empty() ? "there is no such folder" : other;
   if (!fs::is_directory(folder, error)) return "it is no folder";
   if (fs::exists(config::hf_config_path(folder.string()), error)) return "it is a Hugging Face model";
   if (fs::exists(folder / "adapter_config.json", error))
     return "it holds adapters alone: give the checkpoint step_N that they were exported from";
-  for (const fs::path& inside : {folder, folder / "checkpoints"})
-    if (const auto newest = checkpoint::newest(inside))
-      return fmt::format("it holds checkpoints: give one of them, such as '{}'", newest->string());
-  return "it has no index.h5";
+  return other.empty() ? "it has no index.h5" : other;
 }
 
 }  // namespace
@@ -34,6 +43,15 @@ std::string what_it_is(const fs::path& folder) {
 void require_checkpoint(const std::string& folder) {
   if (!file_exists(fs::path(folder) / "index.h5"))
     fail("'{}' is no checkpoint of ztrain (a folder step_N): {}", folder, what_it_is(folder));
+}
+
+void require_checkpoint_or_model(const std::string& folder) {
+  if (file_exists(fs::path(folder) / "index.h5")) return;
+  const std::string other = checkpoints_near(folder);
+  fail(
+      "'{}' is neither a checkpoint of ztrain (a folder step_N) nor a Hugging Face model (config.json and "
+      "safetensors files): {}",
+      folder, other.empty() ? config::instead_of_model(fs::absolute(folder).lexically_normal()) : other);
 }
 
 void require_checkpoint_to_resume(const std::string& folder) {

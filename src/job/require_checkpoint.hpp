@@ -9,6 +9,9 @@ namespace ztrain::job {
 void require_checkpoint(const std::string& folder);
 
 /// The same for checkpoint.resume, which the message names.
+/// The same of a folder that may as well be a Hugging Face model, and is none.
+void require_checkpoint_or_model(const std::string& folder);
+
 void require_checkpoint_to_resume(const std::string& folder);
 
 }  // namespace ztrain::job

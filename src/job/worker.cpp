@@ -288,9 +288,10 @@ void Worker::initialize(std::uint64_t seed) {
   derive_parameters();
 }
 
-checkpoint::Imported Worker::import_weights(const std::string& folder, const checkpoint::Progress& progress) {
+checkpoint::Imported Worker::import_weights(const std::string& folder,
+                                            const checkpoint::ImportOptions& options) {
   const auto shards = state(false);
-  return checkpoint::import_weights(folder, place_of(job_.load(), job_.layout), shards, progress);
+  return checkpoint::import_weights(folder, place_of(job_.load(), job_.layout), shards, options);
 }
 
 void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {

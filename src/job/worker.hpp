@@ -62,7 +62,7 @@ class Worker {
   /// Fills the slices of the weights from a Hugging Face model's folder or a checkpoint, and touches no other
   /// memory; what checkpoint::import_weights gives and throws. Call complete_import() once all ranks are
   /// through.
-  checkpoint::Imported import_weights(const std::string& folder, const checkpoint::Progress& progress);
+  checkpoint::Imported import_weights(const std::string& folder, const checkpoint::ImportOptions& options);
   /// Collective: draws adapters that the folder lacked from the seed, makes moments zero, derives all copies.
   void complete_import(const checkpoint::Imported& imported, std::uint64_t seed);
   /// Bytes of this rank's slices of the weights, which import_weights fills.

@@ -70,6 +70,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = job::deck_of(metadata, request.checkpoint);
   if (rank == 0) deck.model.from = metadata.value("model_from", "");
+  deck.model.ends = metadata.value(config::ends_key, deck.model.ends);
   PreparedExport p;
   p.options.dtype = dtype_of(deck, request.dtype);
   p.options.max_shard_bytes = request.max_shard_bytes;

@@ -166,8 +166,12 @@ void Trainer::start_from_weights() {
   Reading mine;
   mine.before = runtime::resident_bytes();
   const auto imported = session_.agree("reading the weights", [&] {
-    return worker_.import_weights(
-        folder, [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
+    return worker_.import_weights(folder,
+                                  {.computed = deck_.precision.parameters,
+                                   .leaves_head = config::is_explicit(deck_, "model.tie_word_embeddings"),
+                                   .progress = [&](std::int64_t done, std::int64_t total) {
+                                     phase.at(share_of(done, total, "read"));
+                                   }});
   });
   mine.bytes = imported.bytes;
   mine.weights = worker_.weight_bytes();

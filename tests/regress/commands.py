@@ -235,7 +235,7 @@ class Commands(zt.Case):
     def test_generate_refuses_what_is_no_checkpoint(self):
         self.assert_refused(
             zt.run(2, ["generate", self.folder / "none", "--prompt", "a"], timeout=20),
-            r"none' is no checkpoint of ztrain",
+            r"none' is neither a checkpoint of ztrain \(a folder step_N\) nor a Hugging Face model",
         )
         self.assert_refused(
             zt.run(2, ["generate", self.checkpoint.parent, "--prompt", "a"], timeout=20),

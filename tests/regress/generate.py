@@ -240,9 +240,14 @@ class Asked(Generates):
     def test_folders_that_hold_no_model(self):
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
-        self.refused(self.words([1], model=empty), r"empty' is no checkpoint of ztrain")
+        neither = r"is neither a checkpoint of ztrain \(a folder step_N\) nor a Hugging Face model .*: "
+        self.refused(self.words([1], model=empty), neither + "give a folder that has one of them")
+        hub = r"there is no such folder, nor '\S+'; .*: `hf download some-org/a-model --local-dir '\S+/some-org/a-model'`"
+        self.refused(self.words([1], model="some-org/a-model"), neither + hub)
+        (empty / "a.gguf").touch()
+        self.refused(self.words([1], model=empty), neither + r"it has weights for llama\.cpp alone \('\S+/a\.gguf'\)")
         (empty / "config.json").write_text(json.dumps(CONFIG))
-        self.refused(self.words([1], model=empty), r"holds neither model\.safetensors nor")
+        self.refused(self.words([1], model=empty), r"holds neither model\.safetensors nor .*; it has weights for llama\.cpp")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import pathlib
 import random
 import struct
 
+import token_files
 import ztrain_run as zt
 
 # Dims that are no multiples of each other, with a head_dim of its own.
@@ -97,17 +98,23 @@ def write_file(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def read_file(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file."""
+    content, tensors = path.read_bytes(), {}
+    (length,) = struct.unpack("<Q", content[:8])
+    for name, entry in json.loads(content[8 : 8 + length]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            value = content[8 + length + begin : 8 + length + end]
+            tensors[name] = (entry["dtype"], entry["shape"], value)
+    return tensors
+
+
 def read_folder(folder):
-    """{name: (dtype, shape, bytes)} of all safetensors files."""
+    """The tensors of all safetensors files."""
     tensors = {}
     for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
-        content = path.read_bytes()
-        (length,) = struct.unpack("<Q", content[:8])
-        for name, entry in json.loads(content[8 : 8 + length]).items():
-            if name != "__metadata__":
-                begin, end = entry["data_offsets"]
-                value = content[8 + length + begin : 8 + length + end]
-                tensors[name] = (entry["dtype"], entry["shape"], value)
+        tensors.update(read_file(path))
     return tensors
 
 
@@ -217,15 +224,49 @@ class ReadAndWrite(Models):
             self.assertEqual(result.code, 0, str(result))
             self.assertEqual("above the 777 tokens" in result.out, noted, str(result))
 
+    def test_texts_that_end_otherwise_than_the_models_are_noted(self):
+        for end, noted in ((5, True), (13, False), (-1, False)):
+            about = {"tokenizer_hash": "0" * 16, "vocab_size": 257, "eos_id": end}
+            token_files.write_tokens(self.folder / "ends.h5", 40 * [range(30)], None, about)
+            result = zt.run(0, ["check", self.deck, "--data.train=ends.h5"])
+            self.assertEqual(result.code, 0, str(result))
+            told = r"warning: texts of the data end with token 5, and by the files of \S+/model with 12, 13: "
+            (self.assertRegex if noted else self.assertNotRegex)(result.out, told)
+
     def test_a_tied_head_may_be_there_or_not(self):
         config = {"tie_word_embeddings": True}
         tensors = {n: t for n, t in self.tensors.items() if n != "lm_head.weight"}
         self.write_model("tied", tensors, config=config)
         rotary = {"model.layers.0.self_attn.rotary_emb.inv_freq": ("F32", [5], bytes(20))}
-        self.write_model("tied_with_head", {**self.tensors, **rotary}, config=config)
+        same = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
+        self.write_model("tied_with_head", {**tensors, **same, **rotary}, config=config)
         one, other = self.still("still_tied", "tied"), self.still("still_head", "tied_with_head")
         self.assert_same_tensors(one, other)
         self.assertEqual(read_folder(self.export(one, "export_tied")), tensors)
+
+    def test_a_tied_head_that_differs_is_kept_or_left_out_as_the_deck_says(self):
+        config, key = {"tie_word_embeddings": True}, "model.tie_word_embeddings"
+        self.write_model("own_head", self.tensors, config=config)
+        differs = r"lm_head\.weight differs from model\.embed_tokens\.weight \(at element \d+\).* set model\.tie_word"
+        keys = ["--model.from=own_head", f"--run.output={self.folder / 'refused'}"]
+        for ranks, words in ((0, ["check", self.deck]), (2, [self.deck])):
+            self.assert_refused(zt.run(ranks, [*words, *keys]), differs, times=ranks or 1)
+        generate = ["generate", self.folder / "own_head", "--prompt-ids", 5]
+        self.assert_refused(zt.run(0, generate), differs)
+        kept = self.export(self.still("own_kept", "own_head", 2, {key: "false"}), "export_kept")
+        self.assertEqual(read_folder(kept), self.tensors)
+        self.assertFalse(json.loads((kept / "config.json").read_text())["tie_word_embeddings"])
+        left = self.export(self.still("own_left", "own_head", 0, {key: "true"}), "export_left")
+        self.assertEqual(read_folder(left), {n: t for n, t in self.tensors.items() if n != "lm_head.weight"})
+
+    def test_the_index_says_which_of_two_tensors_counts(self):
+        folder = self.write_model("twice", self.tensors, files=2)
+        head = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]["lm_head.weight"]
+        for path in folder.glob("*.safetensors"):
+            if path.name != head:
+                other = (*self.tensors["lm_head.weight"][:2], self.tensors["model.embed_tokens.weight"][2])
+                write_file(path, {**read_file(path), "lm_head.weight": other})
+        self.assertEqual(read_folder(self.export(self.still("still_twice", "twice", 0), "export_twice")), self.tensors)
 
     def test_a_resumed_run_keeps_its_weights(self):
         steps = {"run.steps": 4, "checkpoint.resume": "auto", "schedule.name": "constant"}
@@ -255,7 +296,11 @@ class ReadAndWrite(Models):
         dtype, shape, value = big["model.norm.weight"]
         big["model.norm.weight"] = (dtype, shape, struct.pack("<f", 1e5) + value[4:])
         self.write_model("big", big)
-        words = ["export", self.still("still_big", "big"), "--to", self.folder / "half_big", "--dtype", "fp16"]
+        saved = self.still("still_big", "big")
+        for model in ("big", saved):
+            half = zt.run(0, [self.deck, f"--model.from={model}", "--precision.preset=deepspeed-fp16"])
+            self.assert_refused(half, r"tensor model\.norm\.weight holds what fp16 cannot hold .*: set precision\.parameters to bf16")
+        words = ["export", saved, "--to", self.folder / "half_big", "--dtype", "fp16"]
         self.assert_refused(zt.run(0, words), r"model\.norm\.weight holds NaN or infinity, or what fp16 cannot")
         self.assertEqual(list(self.folder.glob("half_big*")), [])
 

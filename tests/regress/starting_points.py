@@ -44,13 +44,18 @@ class FromCheckpoints(hf.Models):
         model = self.write_model("with_tokenizer", self.tensors)
         (model / "tokenizer.json").write_text('{"tokens": 1}')
         one = self.still("chain_1", "with_tokenizer")
-        two = self.still("chain_2", one)
+        (self.folder / "zeros.bin").write_bytes(bytes(8000))
+        two = self.still("chain_2", one, overrides={"data.train": "zeros.bin"})
         shutil.rmtree(one)
         exported = self.export(two, "export_chain")
         self.assertEqual((exported / "tokenizer.json").read_text(), '{"tokens": 1}')
         config = json.loads((exported / "config.json").read_text())
         self.assertEqual(config["eos_token_id"], hf.CONFIG["eos_token_id"])
         self.assertEqual(hf.read_folder(exported), self.tensors)
+        shutil.rmtree(model)
+        config = json.loads((self.export(two, "export_of_none") / "config.json").read_text())
+        self.assertEqual(config["eos_token_id"], hf.CONFIG["eos_token_id"])
+        self.assertEqual([config["bos_token_id"], config["pad_token_id"]], [None, None])
 
     def test_check_and_plan_know_the_dims(self):
         words = [self.deck, f"--model.from={self.first}", "--ranks", "4"]
@@ -116,7 +121,7 @@ class FromCheckpoints(hf.Models):
         (adapter / "adapter_config.json").write_text("{}")
         neither = r"is neither a Hugging Face model nor a checkpoint: it has no config\.json and no metadata\.json; "
         for folder, hint in (
-            (self.folder / "nowhere", "it is no folder"),
+            (self.folder / "nowhere", "there is no such folder; the files of a model of the Hugging Face hub"),
             (self.deck, "it is no folder"),
             (empty, "give a folder that has one of them"),
             (old, "it is a checkpoint that has lost its own: give another"),

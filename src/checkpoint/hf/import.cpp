@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "checkpoint/format/convert.hpp"
 #include "checkpoint/read/host_window.hpp"
 #include "checkpoint/read/weight_source.hpp"
 #include "config/hf/starting_point.hpp"
@@ -49,10 +50,65 @@ std::vector<std::string> require_parameters(const WeightSource& source, const fs
   return absent;
 }
 
+/// Compares the head of a folder with the embedding, for a model that has one weight for both. Transformers 4
+/// drops such a head and transformers 5 keeps it, so a folder whose two differ is two models.
+class TiedHead {
+ public:
+  TiedHead(WeightSource& source, const fs::path& folder, std::span<const ParameterShape> parameters,
+           const ImportOptions& options)
+      : source_(source), folder_(folder) {
+    const auto has = [&](const char* name) {
+      return std::ranges::count(parameters, name, &ParameterShape::name) > 0;
+    };
+    compares_ = !options.leaves_head && !has(head_weight) && has(embedding_weight) &&
+                source.shapes().contains(head_weight);
+    if (compares_ && source.shapes().at(head_weight) != source.shapes().at(embedding_weight)) differs(0);
+  }
+
+  bool is_of(const std::string& name) const { return compares_ && name == embedding_weight; }
+
+  /// Throws Error unless elements [begin, begin + count) of the head are those of the embedding.
+  void require_same(std::int64_t begin, std::int64_t count, const std::byte* embedding, DType dtype) {
+    const std::int64_t size = size_of(dtype);
+    head_.resize(static_cast<std::size_t>(count * size));
+    source_.read(head_weight, begin, count, head_.data(), dtype);
+    const auto at = std::mismatch(head_.begin(), head_.end(), embedding).first - head_.begin();
+    if (at < std::ssize(head_)) differs(begin + at / size);
+  }
+
+  /// The same of all elements.
+  void require_same() {
+    if (!compares_) return;
+    const std::int64_t all = elements(source_.shapes().at(embedding_weight));
+    std::vector<std::byte> block;
+    for (std::int64_t begin = 0; begin < all; begin += block_elements) {
+      const std::int64_t n = std::min(block_elements, all - begin);
+      block.resize(static_cast<std::size_t>(n * size_of(DType::f32)));
+      source_.read(embedding_weight, begin, n, block.data(), DType::f32);
+      require_same(begin, n, block.data(), DType::f32);
+    }
+  }
+
+ private:
+  [[noreturn]] void differs(std::int64_t at) const {
+    fail(
+        "model.from: '{}': {} differs from {} (at element {}), and its config.json ties them "
+        "(tie_word_embeddings): set model.tie_word_embeddings = false to keep both, as transformers 5 does, "
+        "or true to keep the embedding alone; without a deck, set it to false in config.json",
+        folder_.string(), head_weight, embedding_weight, at);
+  }
+
+  WeightSource& source_;
+  const fs::path& folder_;
+  bool compares_ = false;
+  std::vector<std::byte> head_;
+};
+
 class Importer {
  public:
-  Importer(WeightSource& source, const Place& place, const Progress& progress)
-      : source_(source), place_(place), progress_(progress) {}
+  Importer(WeightSource& source, TiedHead& head, const fs::path& folder, const Place& place,
+           const ImportOptions& options)
+      : source_(source), head_(head), folder_(folder), place_(place), options_(options) {}
 
   void count(const StateShard& shard) {
     for (const Piece& piece : pieces(shard))
@@ -101,15 +157,38 @@ class Importer {
       const std::int64_t n = std::min(block_elements, run.count - i);
       end = begin + n * size_of(dtype);
       if (!window.holds(begin, end)) window.flush();
-      source_.read(name, run.logical_begin + i, n, window.place(begin, end), dtype);
+      std::byte* const to = window.place(begin, end);
+      source_.read(name, run.logical_begin + i, n, to, dtype);
+      require_computable(name, run.logical_begin + i, to, n, dtype);
+      if (head_.is_of(name)) head_.require_same(run.logical_begin + i, n, to, dtype);
       done_ += n * size;
-      if (progress_) progress_(done_, total_);
+      if (options_.progress) options_.progress(done_, total_);
     }
   }
 
+  /// What is computed with has no more room than the shards: it would be infinite from the first step on.
+  void require_computable(const std::string& name, std::int64_t begin, const std::byte* data,
+                          std::int64_t count, DType dtype) {
+    if (!options_.computed || size_of(*options_.computed) >= size_of(dtype)) return;
+    const DType computed = *options_.computed;
+    // Sixteen bits of any kind fit bf16.
+    if (computed == DType::bf16 && source_.element_size(name, dtype) == size_of(computed)) return;
+    rounded_.resize(static_cast<std::size_t>(count * size_of(computed)));
+    convert(data, dtype, rounded_.data(), computed, count);
+    REQUIRE(
+        all_finite(rounded_.data(), computed, count),
+        "model.from: '{}': tensor {} holds what {} cannot hold (elements {} to {}): set precision.parameters "
+        "to {}fp32",
+        folder_.string(), name, name_of(computed), begin, begin + count - 1,
+        computed == DType::f16 ? "bf16 or " : "");
+  }
+
   WeightSource& source_;
+  TiedHead& head_;
+  const fs::path& folder_;
   const Place& place_;
-  const Progress& progress_;
+  const ImportOptions& options_;
+  std::vector<std::byte> rounded_;
   std::int64_t done_ = 0, total_ = 0;
 };
 
@@ -120,20 +199,23 @@ std::unique_ptr<WeightSource> open_weights(const fs::path& folder) {
 }
 
 Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,
-                        const Progress& progress) {
+                        const ImportOptions& options) {
   const auto source = open_weights(folder);
   Imported imported;
   imported.absent = require_parameters(*source, folder, place.layout->parameters());
-  Importer importer(*source, place, progress);
+  TiedHead head(*source, folder, place.layout->parameters(), options);
+  Importer importer(*source, head, folder, place, options);
   for (const StateShard& shard : shards) importer.count(shard);
   for (const StateShard& shard : shards) importer.fill(shard);
   imported.bytes = importer.done();
   return imported;
 }
 
-std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters) {
+std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters,
+                             const ImportOptions& options) {
   const auto source = open_weights(folder);
   require_parameters(*source, folder, parameters);
+  TiedHead(*source, folder, parameters, options).require_same();
   std::int64_t bytes = 0;
   for (const ParameterShape& p : parameters)
     if (source->shapes().contains(p.name))

@@ -6,6 +6,7 @@
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/read/weight_source.hpp"
+#include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::checkpoint {
@@ -20,6 +21,7 @@ constexpr const char* folder_advice =
 
 /// Of a folder without safetensors files.
 std::string advice_on(const fs::path& folder) {
+  if (std::string gguf = config::gguf_in(folder); !gguf.empty()) return gguf;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (std::error_code unknown; fs::exists(folder / name, unknown))
       return fmt::format(
@@ -42,7 +44,7 @@ class SafetensorsFolder : public WeightSource {
     const auto file_of = parse_safetensors_index(read_file(index, largest_index), index.string());
     std::set<std::string> files;
     for (const auto& [name, file] : file_of) files.insert(file);
-    for (const std::string& file : files) add(file);
+    for (const std::string& file : files) add(file, file_of);
     for (const auto& [name, file] : file_of) {
       const auto at = entries_.find(name);
       REQUIRE(at != entries_.end() && files_[at->second.file].path() == folder / file,
@@ -52,7 +54,7 @@ class SafetensorsFolder : public WeightSource {
   }
 
   bool may_be_left(const std::string& name) const override {
-    return name == "lm_head.weight" || name.ends_with("rotary_emb.inv_freq");
+    return name == head_weight || name.ends_with("rotary_emb.inv_freq");
   }
 
   const char* advice() const override { return folder_advice; }
@@ -91,9 +93,13 @@ class SafetensorsFolder : public WeightSource {
     SafeTensor tensor;
   };
 
-  void add(const std::string& name) {
+  /// Takes the tensors of a file. Another file may hold one of the same name: then it is the one of the file
+  /// that the index names.
+  void add(const std::string& name, const std::map<std::string, std::string>& file_of = {}) {
     files_.push_back(PosixFile::open_to_read(folder_ / name));
     for (SafeTensor& t : read_safetensors(files_.back())) {
+      if (const auto indexed = file_of.find(t.name); indexed != file_of.end() && indexed->second != name)
+        continue;
       const auto [at, is_new] = entries_.try_emplace(t.name, files_.size() - 1, t);
       REQUIRE(is_new, "{}: tensor {} is in {} too", files_.back().path().string(), t.name,
               files_[at->second.file].path().string());

@@ -92,8 +92,9 @@ std::vector<Field> model() {
                "Context length the unstretched embedding was trained with."}),
       numeric({KEY_OF(model, initializer_range), "0.02", "", from(0),
                "Standard deviation of the initial weights."}),
-      numeric(
-          {KEY_OF(model, tie_word_embeddings), "false", "", any(), "The head uses the embedding's weight."}),
+      numeric({KEY_OF(model, tie_word_embeddings), "false", "", any(),
+               "The head uses the embedding's weight. false beside a model.from whose config.json says true: "
+               "its files hold a head of their own, which is kept. true: such a head is left out."}),
   };
 }
 

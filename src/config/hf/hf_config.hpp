@@ -12,6 +12,9 @@
 
 namespace ztrain::config {
 
+/// Tokens that end a text, in config.json, generation_config.json and a checkpoint's metadata.
+inline constexpr const char* ends_key = "eos_token_id";
+
 /// The file that hf_settings reads, for messages.
 std::string hf_config_path(const std::string& folder);
 
@@ -23,8 +26,9 @@ Settings hf_settings(const std::string& folder);
 
 /// The text of a config.json that transformers reads as the same model. dtype: of the weights beside it;
 /// max_positions: the longest sequence the model was trained for. Model::from, where it still can be read,
-/// gives what training does not change: max_position_embeddings and the special tokens' ids. Throws Error for
-/// a model that its family's class is not.
+/// gives what training does not change: max_position_embeddings and the special tokens' ids, of which it may
+/// leave some to transformers. Without it eos_token_id is Model::ends, and ids that are not known are null:
+/// transformers takes others where a file is silent. Throws Error for a model that its family's class is not.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
 /// The name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".

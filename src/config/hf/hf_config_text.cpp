@@ -38,17 +38,28 @@ void add_own_keys(const Model& m, const Architecture& a, json& config) {
   config["layer_types"] = types;
 }
 
+/// One id, a list of them, or null.
+json ends_of(const Model& m) {
+  if (m.ends.size() == 1) return m.ends.front();
+  return m.ends.empty() ? json(nullptr) : json(m.ends);
+}
+
 /// What training does not change, from the model that the weights come from.
 void keep(const Model& m, const Architecture& a, json& config) {
   const std::string path = hf_config_path(m.from);
   if (m.from.empty() || !file_exists(path)) return;
   const json original = read_hf_config(path);
-  std::vector<const char*> keys{"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"};
+  std::vector<const char*> keys{"max_position_embeddings"};
+  for (const char* key : {"bos_token_id", ends_key, "pad_token_id"}) {
+    keys.push_back(key);
+    if (config[key].is_null()) config.erase(key);
+  }
   // Without effect where no layer has a window.
   if (a.windows == Windows::later_layers && m.sliding_window == 0)
     keys.insert(keys.end(), {"sliding_window", "max_window_layers"});
   for (const char* key : keys)
-    if (original.contains(key)) config[key] = original[key];
+    if (original.contains(key) && !(original[key].is_null() && config.contains(key)))
+      config[key] = original[key];
 }
 
 }  // namespace
@@ -89,6 +100,9 @@ std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
               {"tie_word_embeddings", m.tie_word_embeddings},
               {"attention_dropout", 0.0},
               {"initializer_range", m.initializer_range},
+              {"bos_token_id", nullptr},
+              {ends_key, ends_of(m)},
+              {"pad_token_id", nullptr},
               {"torch_dtype", hf_dtype(dtype)},
               {"use_cache", true}};
   add_own_keys(m, a, config);

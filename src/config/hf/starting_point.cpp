@@ -23,28 +23,24 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
                                                     "model.frozen"};
 
-/// What a folder may be instead.
-std::string hint(const fs::path& folder) {
+/// What a deck that has "meta-llama/Llama-3.1-8B" needs first. A folder that is there, or that stands below
+/// the root of all folders, is no organisation of the hub.
+std::string download(const fs::path& folder) {
+  const fs::path above = folder.parent_path();
+  std::error_code unknown;
+  const bool may_be_name = !fs::exists(above, unknown) && above.parent_path() != above.root_path();
+  return fmt::format(
+      "the files of a model of the Hugging Face hub are downloaded first: `hf download {} --local-dir '{}'`",
+      may_be_name ? (above.filename() / folder.filename()).string() : "ORGANISATION/MODEL", folder.string());
+}
+
+/// Whether an entry of the folder satisfies a condition: its path; "" for none.
+template <class Condition>
+std::string entry_of(const fs::path& folder, const Condition& condition) {
   std::error_code error;
-  if (!fs::exists(folder, error) && !fs::exists(folder.parent_path(), error)) {
-    // A deck may have "meta-llama/Llama-3.1-8B"; below the root of all folders stands no name of the hub.
-    const fs::path above = folder.parent_path();
-    const bool may_be_name = above.parent_path() != above.root_path();
-    return fmt::format(
-        "there is no such folder, nor '{}'; the files of a model of the Hugging Face hub are downloaded "
-        "first: "
-        "`hf download {} --local-dir '{}'`",
-        above.string(), may_be_name ? (above.filename() / folder.filename()).string() : "ORGANISATION/MODEL",
-        folder.string());
-  }
-  if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
-  if (fs::exists(folder / "index.h5", error)) return "it is a checkpoint that has lost its own: give another";
-  if (fs::exists(folder / "adapter_config.json", error))
-    return "it holds adapters alone: give the model that they belong to, merged with them";
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (fs::exists(entry->path() / checkpoint_metadata_file, error))
-      return fmt::format("it holds checkpoints: give one of them, such as '{}'", entry->path().string());
-  return "give a folder that has one of them";
+    if (condition(entry->path())) return entry->path().string();
+  return "";
 }
 
 json read_metadata(const std::string& path) {
@@ -65,6 +61,7 @@ StartingPoint from_checkpoint(const std::string& folder) {
   if (metadata.contains("model_from") && metadata["model_from"].is_string())
     point.origin = metadata["model_from"].get<std::string>();
   point.positions = Members(point.file, metadata).integer("model_positions", 0);
+  point.ends = Members(point.file, metadata).tokens(ends_key);
   const toml::table table = deck_table(metadata, point.file);
   Deck saved;
   for (const Field& field : fields()) {
@@ -82,7 +79,47 @@ StartingPoint from_checkpoint(const std::string& folder) {
   return point;
 }
 
+/// A broken file is told to whoever generates; training has no use for it.
+std::vector<std::int32_t> ends_in(const std::string& folder) {
+  try {
+    return hf_eos(folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
+
+std::string gguf_in(const fs::path& folder) {
+  const auto ends = [](const char* ending) {
+    return [ending](const fs::path& path) { return path.extension() == ending; };
+  };
+  const std::string gguf = entry_of(folder, ends(".gguf"));
+  if (gguf.empty() || !entry_of(folder, ends(".safetensors")).empty()) return "";
+  return fmt::format(
+      "it has weights for llama.cpp alone ('{}'): give the folder of the same model that has config.json and "
+      "safetensors files",
+      gguf);
+}
+
+std::string instead_of_model(const fs::path& folder) {
+  std::error_code error;
+  const fs::path above = folder.parent_path();
+  if (!fs::exists(folder, error))
+    return fmt::format("there is no such folder{}; {}",
+                       fs::exists(above, error) ? "" : fmt::format(", nor '{}'", above.string()),
+                       download(folder));
+  if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
+  if (fs::exists(folder / "index.h5", error)) return "it is a checkpoint that has lost its own: give another";
+  if (fs::exists(folder / "adapter_config.json", error))
+    return "it holds adapters alone: give the model that they belong to, merged with them";
+  const std::string checkpoint = entry_of(
+      folder, [&](const fs::path& path) { return fs::exists(path / checkpoint_metadata_file, error); });
+  if (!checkpoint.empty())
+    return fmt::format("it holds checkpoints: give one of them, such as '{}'", checkpoint);
+  const std::string gguf = gguf_in(folder);
+  return gguf.empty() ? "give a folder that has one of them" : gguf;
+}
 
 void require_base_of_adapters(const Deck& deck) {
   REQUIRE(
@@ -103,8 +140,8 @@ StartingPoint starting_point(const std::string& folder) {
   REQUIRE(file_exists(file, "model.from"),
           "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no "
           "{}; {}",
-          folder, checkpoint_metadata_file, hint(folder));
-  StartingPoint point{file, folder, 0, hf_settings(folder), std::nullopt};
+          folder, checkpoint_metadata_file, instead_of_model(folder));
+  StartingPoint point{file, folder, 0, ends_in(folder), hf_settings(folder), std::nullopt};
   point.positions = hf_positions(folder);
   return point;
 }

@@ -173,6 +173,7 @@ void apply_model_folder(Draft& draft, Files files) {
   const std::string& file = point.file;
   draft.deck.model.origin = point.origin;
   draft.deck.model.origin_positions = point.positions;
+  draft.deck.model.ends = point.ends;
   require_same_adapters(draft, point);
   for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);
@@ -184,6 +185,12 @@ void apply_model_folder(Draft& draft, Files files) {
     assign(field, value, draft.deck, file);
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;
+    // Weights may hold a head of their own all the same.
+    if (key == "model.tie_word_embeddings" && before == "false" && given && !preset &&
+        !is_checkpoint(folder)) {
+      assign(field, before, draft.deck, draft.source[key]);
+      continue;
+    }
     REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
             before, file, now,
             preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");

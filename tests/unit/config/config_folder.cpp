@@ -190,6 +190,45 @@ TEST_F(Folder, EveryFileIsReadWithinLimits) {
   }
 }
 
+/// Transformers takes others where a file is silent: 1 and 2 for a Llama.
+TEST_F(Folder, SpecialTokensOfAnExportAreThoseOfItsModelOrItsData) {
+  const auto ids_of = [&](const std::string& config, const std::vector<std::int32_t>& ends) {
+    write(config.empty() ? base_config : config);
+    Model m = deck_of(section()).model;
+    m.ends = ends;
+    if (config.empty()) m.from.clear();
+    const json written = parse_json(hf_config(m, DType::bf16, 4096));
+    json ids = json::object();
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+      if (written.contains(key)) ids[key] = written[key];
+    return json_text(ids);
+  };
+  const auto with = [&](const char* ids) { return std::string(base_config).insert(1, ids); };
+  EXPECT_EQ(ids_of("", {}), R"({"bos_token_id":null,"eos_token_id":null,"pad_token_id":null})");
+  EXPECT_EQ(ids_of("", {4}), R"({"bos_token_id":null,"eos_token_id":4,"pad_token_id":null})");
+  EXPECT_EQ(ids_of("", {4, 9}), R"({"bos_token_id":null,"eos_token_id":[4,9],"pad_token_id":null})");
+  EXPECT_EQ(ids_of(with(R"("eos_token_id": [7, 8], "pad_token_id": null,)"), {4}),
+            R"({"eos_token_id":[7,8],"pad_token_id":null})");
+  EXPECT_EQ(ids_of(with(R"("eos_token_id": null, "bos_token_id": 3,)"), {4}),
+            R"({"bos_token_id":3,"eos_token_id":4})");
+  EXPECT_EQ(ids_of(base_config, {}), "{}");
+}
+
+/// Where it says true, the files may hold a head of their own, which a deck may ask for.
+TEST_F(Folder, ADeckMayUntieAHead) {
+  const auto tied = [&](const char* of_folder, const std::string& more) {
+    json config = parse_json(base_config);
+    config["tie_word_embeddings"] = parse_json(of_folder);
+    write(json_text(config));
+    const bool refused = deck_error(section(more)) != "no error";
+    return refused ? -1 : static_cast<int>(deck_of(section(more)).model.tie_word_embeddings);
+  };
+  EXPECT_EQ(tied("true", ""), 1);
+  EXPECT_EQ(tied("true", "tie_word_embeddings = false\n"), 0);
+  EXPECT_EQ(tied("true", "tie_word_embeddings = true\n"), 1);
+  EXPECT_EQ(tied("false", "tie_word_embeddings = true\n"), -1) << "contradicts";
+}
+
 TEST_F(Folder, WhatIsWrittenIsReadBack) {
   write(base_config);
   const Model before = deck_of(section()).model;
