@@ -75,6 +75,16 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
   return known;
 }
 
+/// What narrow integers cut off is lost without a trace. Bytes lack nothing but the separator between texts.
+std::string warning_on_width(const Entry& entry, std::int64_t vocab_size) {
+  const NarrowIds narrow = entry.tokens->narrow_ids();
+  if (narrow.limit == 0 || vocab_size <= narrow.limit || vocab_size == text_vocab) return "";
+  return fmt::format(
+      "warning: {}: '{}' holds ids below {} alone, by its type of integers, and model.vocab_size is {}: "
+      "larger ids of its tokenizer, if there are any, were cut off; write wider integers",
+      entry.key, narrow.file, narrow.limit, vocab_size);
+}
+
 }  // namespace
 
 Reader reader_of(const config::Deck& deck) {
@@ -95,6 +105,14 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next) {
   Datasets sets;
   sets.tokenizer = tokenizer_of(train, validation);
   sets.vocab_size = vocabulary(deck, train, sets.tokenizer);
+  const std::vector<std::int32_t>& ends = sets.tokenizer.ends;
+  REQUIRE(ends.empty() || ends.back() < sets.vocab_size,
+          "model.vocab_size ({}) is not above token {}, which ends the texts of the data (eos_id): give more",
+          sets.vocab_size, ends.back());
+  for (const auto* entries : {&train, &validation})
+    for (const Entry& entry : *entries)
+      if (std::string warning = warning_on_width(entry, sets.vocab_size); !warning.empty())
+        sets.warnings.push_back(std::move(warning));
   const double fraction = validation.empty() ? data.validation_fraction : 0;
   for (const Entry& entry : train) {
     next("rows of " + entry.key);

@@ -29,10 +29,11 @@ struct Datasets {
   std::vector<RowSet> train;  ///< one; with data.weights one for each entry of data.train
   std::vector<RowSet>
       validation;  ///< one for each entry of data.validation, or what is held out of each of train
-  std::int64_t vocab_size = 0;  ///< model.vocab_size, or what the files say
-  Tokenizer tokenizer;          ///< of all files
-  std::uint64_t ends = 0;       ///< see Identity
-  double seconds = 0;           ///< that opening them took: masks and offsets are read whole
+  std::int64_t vocab_size = 0;        ///< model.vocab_size, or what the files say
+  Tokenizer tokenizer;                ///< of all files
+  std::vector<std::string> warnings;  ///< a line each
+  std::uint64_t ends = 0;             ///< see Identity
+  double seconds = 0;                 ///< that opening them took: masks and offsets are read whole
 };
 
 /// What is to read the data; the model's own folder has its tokenizer.

@@ -179,9 +179,9 @@ std::string string_attribute(const Root& root, const char* name) {
   return value;
 }
 
-std::int64_t integer_attribute(const Root& root, const char* name) {
+std::optional<std::int64_t> integer_attribute(const Root& root, const char* name) {
   const Handle attribute = open_attribute(root, name, H5T_INTEGER, "integer");
-  if (!attribute) return 0;
+  if (!attribute) return std::nullopt;
   std::int64_t value = 0;
   REQUIRE(H5Aread(attribute, H5T_NATIVE_INT64, &value) >= 0, unreadable, root.key, name, root.path);
   return value;

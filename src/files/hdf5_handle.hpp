@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "files/input_file.hpp"
@@ -84,11 +85,11 @@ struct Root {
   const std::string& path;
 };
 
-/// Attributes of a root: a string, or an integer; "" and 0 where there is no such attribute. Throws Error
-/// naming key, attribute and file for one of another type, for anything but a single item (a scalar, or an
-/// array of one), for a string that is no plain text of at most 1000 bytes, and for what cannot be read.
+/// Attributes of a root: a string, or an integer; "" and nothing where there is no such attribute. Throws
+/// Error naming key, attribute and file for one of another type, for anything but a single item (a scalar, or
+/// an array of one), for a string that is no plain text of at most 1000 bytes, and for what cannot be read.
 /// Under the lock.
 std::string string_attribute(const Root& root, const char* name);
-std::int64_t integer_attribute(const Root& root, const char* name);
+std::optional<std::int64_t> integer_attribute(const Root& root, const char* name);
 
 }  // namespace ztrain::hdf5

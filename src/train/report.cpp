@@ -1,11 +1,15 @@
 #include "train/report.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 
+#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "config/hf/hf_config.hpp"
 #include "config/text/print.hpp"
 #include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
@@ -59,6 +63,23 @@ std::string job_line(const runtime::Session& session) {
                      job.empty() ? "" : ", SLURM job " + job);
 }
 
+/// The files of the model that a run starts from stay as they are in an export, and so where its texts end.
+std::string warning_on_ends(const data::Tokenizer& tokenizer, const std::string& model_folder) {
+  if (tokenizer.hash.empty() || tokenizer.ends.empty() || model_folder.empty()) return "";
+  std::vector<std::int32_t> known;
+  try {
+    known = config::hf_eos(model_folder);
+  } catch (const Error&) {  // training has no use for them
+    return "";
+  }
+  const auto is_known = [&](std::int32_t end) { return std::ranges::count(known, end) > 0; };
+  if (known.empty() || std::ranges::any_of(tokenizer.ends, is_known)) return "";
+  return fmt::format(
+      "warning: texts of the data end with token {}, and by the files of {} with {}: a text that the trained "
+      "model makes would go on; add the token to eos_token_id there, or prepare the data with that tokenizer",
+      fmt::join(tokenizer.ends, ", "), model_folder, fmt::join(known, ", "));
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Deck& deck,
@@ -69,7 +90,9 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   };
   if (looks)
     for (const std::string& warning : data::warnings_on(deck)) add("data", warning);
+  for (const std::string& warning : data.warnings) add("data", warning);
   if (looks) add("tokenizer", data::compare_with_model(data.tokenizer, deck.model.origin));
+  if (looks) add("tokenizer", warning_on_ends(data.tokenizer, deck.model.origin));
   add("length", length_line(deck, data));
   add("context", config::context_note(deck));
   return lines;

@@ -42,11 +42,14 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
   return f;
 }
 
-/// A deck that leaves it open has it from its data, and says so where it is printed.
-void take_vocabulary(config::Deck& deck, std::int64_t of_data) {
+/// A deck that leaves its vocabulary open has it from its data, and says so where it is printed.
+void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
   if (deck.model.vocab_size == 0)
     std::ranges::find(deck.origins, "model.vocab_size", &config::Origin::key)->source = "data.train";
-  deck.model.vocab_size = of_data;
+  deck.model.vocab_size = data.vocab_size;
+  // A Hugging Face model keeps its own, also in checkpoints that outlive its folder.
+  const bool has_own = !deck.model.origin.empty() && !deck.model.ends.empty();
+  if (!has_own && !data.tokenizer.ends.empty()) deck.model.ends = data.tokenizer.ends;
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
     config::require_base_of_adapters(deck);
     data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase.at(next); });
-    take_vocabulary(deck, data.vocab_size);
+    take_vocabulary(deck, data);
     if (session.rank() == 0) require_apart(deck);
     job::require_readable_metadata(deck, data::identity_of(data));
     return Prepared{std::move(deck), std::move(data)};

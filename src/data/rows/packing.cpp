@@ -145,6 +145,7 @@ class Cutter {
     const std::int64_t row = options_.sequence;
     const bool too_long = end - begin > row;
     ++cut_.counts.documents;
+    if (end - begin == 1) ++cut_.counts.single;
     if (too_long && options_.long_documents == LongDocuments::drop) {
       ++cut_.counts.dropped;
       return;

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/text.hpp"
 #include "data/rows/document_rows.hpp"
 #include "data/rows/window_rows.hpp"
 
@@ -21,18 +22,40 @@ RowSet windows(const Entry& entry, const config::Data& data, std::int64_t begin,
   return {entry.name, rows, {}, identity};
 }
 
+/// where: the windows, as a sentence ends with them, and what to do.
+void require_trained(const Entry& entry, const RowSet& set, const std::string& where) {
+  REQUIRE(set.rows->counts().trained > 0, "{}: {}: no token is to be predicted (loss_mask) in {}", entry.key,
+          files_of(*entry.tokens), where);
+}
+
+RowSet all_windows(const Entry& entry, const config::Data& data, std::int64_t vocab_size) {
+  RowSet set = windows(entry, data, 0, entry.tokens->size(), vocab_size);
+  require_trained(entry, set, fmt::format("its {}", count_text(set.rows->rows(), "window")));
+  return set;
+}
+
 SplitRows split_windows(const Entry& entry, const config::Data& data, double fraction,
                         std::int64_t vocab_size) {
   const std::int64_t window = data.sequence + 1, size = entry.tokens->size();
-  if (fraction == 0) return {windows(entry, data, 0, size, vocab_size), {}};
+  if (fraction == 0) return {all_windows(entry, data, vocab_size), {}};
   const auto wanted = std::llround(fraction * static_cast<double>(size));
   const std::int64_t held = std::max<std::int64_t>(wanted, window);
   REQUIRE(size - held >= window,
           "{} has {} tokens; data.validation_fraction ({}) holds out {} of them, and the rest is fewer than "
           "one window of data.sequence + 1 = {}: give more data, data.validation, or a shorter data.sequence",
           entry.key, size, fraction, held, window);
-  return {windows(entry, data, 0, size - held, vocab_size),
-          windows(entry, data, size - held, size, vocab_size)};
+  SplitRows split{windows(entry, data, 0, size - held, vocab_size),
+                  windows(entry, data, size - held, size, vocab_size)};
+  const auto trained = [](const RowSet& set) { return set.rows->counts().trained; };
+  if (trained(split.train) + trained(split.held_out) == 0) all_windows(entry, data, vocab_size);
+  const std::string by = fmt::format("data.validation_fraction ({})", fraction);
+  const char* advice = "give data.validation, or another fraction";
+  require_trained(entry, split.held_out,
+                  fmt::format("the last {} of {} tokens, which {} holds out: {}", held, size, by, advice));
+  require_trained(entry, split.train,
+                  fmt::format("the first {} of {} tokens, which {} leaves to be trained on: {}", size - held,
+                              size, by, advice));
+  return split;
 }
 
 LongDocuments rule_for_long(const std::string& name) {
@@ -46,9 +69,17 @@ PackedRows pack_all(const Entry& entry, CutDocuments& cut, const PackingOptions&
   REQUIRE(!cut.pieces.empty() || n.dropped < n.documents,
           "{}: {}: all {} documents are longer than data.sequence ({}), and data.long_documents = \"drop\"",
           entry.key, files, n.documents, options.sequence);
+  const bool only_single = n.single + n.dropped == n.documents;
+  const std::string dropped =
+      n.dropped == 0 ? ""
+                     : fmt::format(", and the others are longer than data.sequence ({})", options.sequence);
+  REQUIRE(!only_single,
+          "{}: {}: {} of its {} documents have one token, behind which nothing is to be predicted{}: write "
+          "longer documents, or set data.packing = \"windows\", which joins them",
+          entry.key, files, n.single, n.documents, dropped);
   REQUIRE(!cut.pieces.empty(),
-          "{}: {}: mask without a single token that is to be predicted (loss_mask) in its {} documents, {} "
-          "of them truncated to data.sequence ({})",
+          "{}: {}: no token behind the first of a document is to be predicted (loss_mask) in its {} "
+          "documents, {} of them truncated to data.sequence ({})",
           entry.key, files, n.documents, n.truncated, options.sequence);
   return pack(std::move(cut.pieces), options);
 }
@@ -123,7 +154,7 @@ SplitRows make_rows(const Entry& entry, const config::Data& data, double held_ou
 }
 
 RowSet make_validation_rows(const Entry& entry, const config::Data& data, std::int64_t vocab_size) {
-  if (!in_documents(entry, data)) return windows(entry, data, 0, entry.tokens->size(), vocab_size);
+  if (!in_documents(entry, data)) return all_windows(entry, data, vocab_size);
   const PackedEntry packed(entry, data, vocab_size);
   RowSet set = packed.set({0, packed.rows(), packed.mixed()});
   set.identity = hash_text("validation", set.identity);  // the order decides what a short evaluation takes

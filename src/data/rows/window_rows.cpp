@@ -17,8 +17,6 @@ WindowRows::WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t en
   MaskStream mask(*tokens_.source, tokens_.key);
   counts_.trained = mask.count(begin + 1, begin + 1 + counts_.tokens);
   mask_identity_ = mask.finish();
-  REQUIRE(counts_.trained > 0, "{}: {}: mask without a single token that is to be predicted (loss_mask)",
-          tokens_.key, files_of(*tokens_.source));
 }
 
 void WindowRows::fill(std::int64_t row, const Row& out) const {

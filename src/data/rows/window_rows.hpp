@@ -8,8 +8,8 @@ namespace ztrain::data {
 
 class WindowRows : public RowSource {
  public:
-  /// The windows of tokens [begin, end) of the source. Throws Error when there is none, naming the key; and,
-  /// naming a file too, when its mask leaves none of their targets to be predicted.
+  /// The windows of tokens [begin, end) of the source. Throws Error when there is none, naming the key. Its
+  /// mask may leave none of their targets to be predicted.
   WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t end, std::int64_t sequence);
 
   std::int64_t sequence() const override { return sequence_; }

@@ -8,6 +8,8 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "data/tokens/id_width.hpp"
+#include "data/tokens/signatures.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -50,11 +52,20 @@ const HeaderRow* header_of(const InputFile& file) {
   return nullptr;
 }
 
-bool is_hdf5(const InputFile& file) {
-  constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
-  std::string first(static_cast<std::size_t>(std::min(file.size(), std::ssize(signature))), '\0');
-  file.read(0, std::ssize(first), first.data());
-  return first == signature;
+/// Files that say what they are, and what is to be done with them.
+struct ForeignRow {
+  std::string_view signature;
+  const char *what, *advice;
+};
+constexpr std::array foreign_rows{
+    ForeignRow{hdf5_signature, "HDF5", "give it a name that ends in .h5, and leave data.format out"},
+    ForeignRow{numpy_signature, "an array of NumPy",
+               "write its ids alone (NumPy: ids.astype(\"uint32\").tofile(...))"}};
+
+void require_raw(const InputFile& file, const std::string& key) {
+  for (const ForeignRow& row : foreign_rows)
+    REQUIRE(!begins_with(file, row.signature), "{}: '{}' is {}, and would be read as raw ids: {}", key,
+            file.path(), row.what, row.advice);
 }
 
 BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std::string& key) {
@@ -73,41 +84,6 @@ BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std:
           "{}: '{}' is damaged: its header promises {} tokens ({} bytes), but it has {} bytes", key,
           file.path(), tokens, expected, bytes);
   return {header_bytes, row.width, tokens, row.vocab};
-}
-
-/// Raw ids do not say their width. In 32-bit ids every upper half is below 4 (a vocabulary under 262,144); in
-/// 16-bit ids every second token of a whole sample would have to be.
-bool looks_like_uint32(const InputFile& file) {
-  const std::int64_t words = std::min<std::int64_t>(file.size() / 4, 4096);
-  if (file.size() % 4 != 0 || words < 16) return false;
-  const std::vector<std::byte> sample = bytes_of(file, 0, 4 * words);
-  bool low_varies = false;
-  for (std::int64_t i = 0; i < words; ++i) {
-    if (load<std::uint16_t>(sample.data() + 4 * i + 2) >= 4) return false;
-    low_varies = low_varies || load<std::uint16_t>(sample.data() + 4 * i) >= 4;
-  }
-  return low_varies;
-}
-
-/// Ids of twice the width are ids and zeros in turn.
-void require_width(const InputFile& file, int width, const std::string& key) {
-  const std::int64_t pairs = std::min<std::int64_t>(file.size() / (2 * width), 4096);
-  if (file.size() % (2 * width) != 0 || pairs < 16) return;
-  const std::vector<std::byte> sample = bytes_of(file, 0, 2 * width * pairs);
-  const auto id = [&](std::int64_t i) {
-    const std::byte* const at = sample.data() + i * width;
-    return width == 2 ? std::int64_t{load<std::uint16_t>(at)} : load<std::int32_t>(at);
-  };
-  bool zeros = true, varies = false;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    zeros = zeros && id(2 * i + 1) == 0;
-    varies = varies || id(2 * i) != 0;
-  }
-  REQUIRE(!zeros || !varies,
-          "{}: '{}' is read as ids of {} bits, of which every second is 0, as in a file of {} bits: {}", key,
-          file.path(), 8 * width, 16 * width,
-          width == 2 ? "give data.format = \"bin-uint32\""
-                     : "write it as uint16 or uint32 (NumPy: ids.astype(\"uint32\").tofile(...))");
 }
 
 /// Ids from `offset` on. Narrow ones are read to the end of out and widened from its beginning, where each is
@@ -137,24 +113,22 @@ std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
   return hash;
 }
 
-/// Of a .bin file. format: "auto", "bin-uint16" or "bin-uint32".
-BinaryLayout binary_layout(const InputFile& file, const std::string& format, const std::string& key) {
-  REQUIRE(!is_hdf5(file),
-          "{}: '{}' is HDF5, and would be read as raw ids: give it a name that ends in .h5, and leave "
-          "data.format out",
-          key, file.path());
+/// Of a .bin file. format: "auto", "bin-uint16" or "bin-uint32". vocab_size: see likely_width.
+BinaryLayout binary_layout(const InputFile& file, const std::string& format, std::int64_t vocab_size,
+                           const std::string& key) {
+  require_raw(file, key);
   const HeaderRow* header = header_of(file);
   const bool fits =
       header != nullptr && (format == "auto" || format == (header->width == 2 ? "bin-uint16" : "bin-uint32"));
   if (fits) return with_header(file, *header, key);
   REQUIRE(header == nullptr, "{}: data.format = \"{}\", but the header of '{}' says uint{}", key, format,
           file.path(), 8 * header->width);
-  const int width = format == "bin-uint32" || (format == "auto" && looks_like_uint32(file)) ? 4 : 2;
+  const int width = format == "bin-uint32" ? 4 : format == "bin-uint16" ? 2 : likely_width(file, vocab_size);
   const std::int64_t bytes = file.size();
   REQUIRE(bytes % width == 0,
           "{}: '{}' is truncated: its {} bytes are not a multiple of {}, the bytes of one token", key,
           file.path(), bytes, width);
-  require_width(file, width, key);
+  require_width(file, width, vocab_size, key);
   return {0, width, bytes / width, 0};
 }
 
@@ -174,11 +148,12 @@ std::unique_ptr<TokenSource> FileTokens::text(const std::vector<std::string>& fi
 }
 
 std::unique_ptr<TokenSource> FileTokens::binary(const std::vector<std::string>& files,
-                                                const std::string& format, const std::string& key) {
+                                                const std::string& format, std::int64_t vocab_size,
+                                                const std::string& key) {
   auto source = std::make_unique<FileTokens>();
   for (const auto& path : files) {
     InputFile file(path);
-    const BinaryLayout layout = binary_layout(file, format, key);
+    const BinaryLayout layout = binary_layout(file, format, vocab_size, key);
     REQUIRE(layout.tokens > 0, "{}: '{}' holds no tokens", key, path);
     source->add(std::move(file), layout);
   }
@@ -245,6 +220,17 @@ std::int64_t FileTokens::known_vocab() const {
     vocab = std::max(vocab, part.layout.known_vocab);
   }
   return vocab;
+}
+
+NarrowIds FileTokens::narrow_ids() const {
+  const auto found = std::ranges::find_if(parts_, [](const Part& part) { return part.layout.width == 2; });
+  return found == parts_.end() ? NarrowIds{} : NarrowIds{found->file.path(), ids_of_16_bits};
+}
+
+Tokenizer FileTokens::tokenizer() const {
+  Tokenizer tokenizer;
+  if (separated_) tokenizer.ends = {text_separator};
+  return tokenizer;
 }
 
 Place FileTokens::locate(std::int64_t position) const {

@@ -22,13 +22,15 @@ class FileTokens : public TokenSource {
  public:
   static std::unique_ptr<TokenSource> text(const std::vector<std::string>& files, const std::string& key);
   static std::unique_ptr<TokenSource> binary(const std::vector<std::string>& files, const std::string& format,
-                                             const std::string& key);
+                                             std::int64_t vocab_size, const std::string& key);
 
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const override;
   void read_ahead(std::int64_t begin, std::int64_t count) const override;
   std::uint64_t identity() const override;
   std::int64_t known_vocab() const override;
+  NarrowIds narrow_ids() const override;
+  Tokenizer tokenizer() const override;
   Place locate(std::int64_t position) const override;
 
  private:

@@ -131,17 +131,22 @@ void Hdf5Tokens::open_documents(Part& part) const {
 
 void Hdf5Tokens::read_attributes(Part& part) const {
   const Root root{part.file, key_, part.path};
-  const std::int64_t format = integer_attribute(root, "ztrain_format");
+  const std::int64_t format = integer_attribute(root, "ztrain_format").value_or(0);
   REQUIRE(format <= known_format, "{}: '{}' has format {}; this version reads up to {}", key_, part.path,
           format, known_format);
   Tokenizer& t = part.tokenizer;
   t.name = string_attribute(root, "tokenizer");
   t.hash = string_attribute(root, "tokenizer_hash");
   t.chat_template_hash = string_attribute(root, "chat_template_hash");
-  t.vocab_size = integer_attribute(root, "vocab_size");
+  t.vocab_size = integer_attribute(root, "vocab_size").value_or(0);
   REQUIRE(t.vocab_size >= 0 && t.vocab_size <= most_ids,
           "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
           most_ids);
+  const std::int64_t end = integer_attribute(root, "eos_id").value_or(-1);
+  REQUIRE(end >= -1 && end < (t.vocab_size > 0 ? t.vocab_size : most_ids),
+          "{}: the attribute eos_id of '{}' is {}, and neither -1 (none) nor an id below its vocab_size ({})",
+          key_, part.path, end, t.vocab_size);
+  if (end >= 0) t.ends = {static_cast<std::int32_t>(end)};
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }
 
@@ -239,6 +244,20 @@ std::int64_t Hdf5Tokens::known_vocab() const {
   for (const Part& part : parts_)
     if (part.tokenizer.vocab_size == 0) return 0;
   return tokenizer().vocab_size;
+}
+
+NarrowIds Hdf5Tokens::narrow_ids() const {
+  const Quiet quiet;
+  NarrowIds narrow;
+  for (const Part& part : parts_) {
+    const Guard guard(part.path);
+    const Handle type(H5Dget_type(part.ids), H5Tclose);
+    const std::size_t bits = 8 * H5Tget_size(type) - (H5Tget_sign(type) == H5T_SGN_NONE ? 0 : 1);
+    if (bits > 16) continue;
+    const std::int64_t limit = std::int64_t{1} << bits;
+    if (narrow.limit == 0 || limit < narrow.limit) narrow = {part.path, limit};
+  }
+  return narrow;
 }
 
 Place Hdf5Tokens::locate(std::int64_t position) const {

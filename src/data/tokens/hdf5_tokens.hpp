@@ -30,6 +30,7 @@ class Hdf5Tokens : public TokenSource {
   void read_ahead(std::int64_t begin, std::int64_t count) const override;
   std::uint64_t identity() const override;
   std::int64_t known_vocab() const override;
+  NarrowIds narrow_ids() const override;
   Place locate(std::int64_t position) const override;
   std::string id_text(std::int64_t position) const override;
   bool has_documents() const override { return has_documents_; }

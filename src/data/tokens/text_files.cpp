@@ -10,8 +10,11 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "data/tokens/id_width.hpp"
+#include "data/tokens/signatures.hpp"
 #include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
+#include "files/input_file.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -19,22 +22,23 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What tools/prepare_data.py makes of a kind of file.
-enum class Way : std::uint8_t { as_it_is, as_records_first, unpacked_first, never };
+enum class Way : std::uint8_t { as_it_is, as_records_first, as_raw_ids_first, unpacked_first, never };
 
 struct KindRow {
   std::array<std::string_view, 3> endings;  ///< "": none
   const char* what;
   Way way;
-  const char* unpack = "";  ///< the command that does
+  const char* unpack = "";       ///< the command that does
+  std::string_view signature{};  ///< its first bytes; "": they are not looked at
 };
 constexpr std::array kind_rows{
     KindRow{{".jsonl", ".ndjson", ".json"}, "holds records (JSON)", Way::as_it_is},
     KindRow{{".jsonl.gz", ".ndjson.gz", ".json.gz"}, "holds packed records (JSON)", Way::as_it_is},
-    KindRow{{".parquet"}, "is a Parquet table", Way::as_records_first},
-    KindRow{{".arrow"}, "is an Arrow table", Way::as_records_first},
+    KindRow{{".parquet"}, "is a Parquet table", Way::as_records_first, "", parquet_signature},
+    KindRow{{".arrow"}, "is an Arrow table", Way::as_records_first, "", arrow_signature},
     KindRow{{".safetensors"}, "holds weights (model.from takes their folder)", Way::never},
     KindRow{{".pt", ".pth"}, "holds weights or objects of PyTorch", Way::never},
-    KindRow{{".npy"}, "is an array of NumPy", Way::never},
+    KindRow{{".npy"}, "is an array of NumPy", Way::as_raw_ids_first, "", numpy_signature},
     KindRow{{".gz"}, "is packed", Way::unpacked_first, "gzip -dk"},
     KindRow{{".zst"}, "is packed", Way::unpacked_first, "zstd -d"},
     KindRow{{".xz"}, "is packed", Way::unpacked_first, "xz -dk"},
@@ -79,6 +83,11 @@ std::string advice(const fs::path& file, const KindRow& kind, const Reader& read
     return fmt::format("unpack it with `{} {}`, and give what that makes", kind.unpack, quoted(file));
   if (kind.way == Way::never)
     return "data are text, tokens (.bin) or what tools/prepare_data.py writes (.h5)";
+  if (kind.way == Way::as_raw_ids_first)
+    return fmt::format(
+        "write its ids alone with `python3 -c \"import numpy; "
+        "numpy.load('{}').astype('uint32').tofile('{}')\"`, and give that file",
+        printable(file.native()), printable(fs::path(file).replace_extension(".bin").native()));
   if (kind.way == Way::as_it_is)
     return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
   const fs::path records = fs::path(file).replace_extension(".jsonl");
@@ -100,8 +109,13 @@ const KindRow* kind_of(const std::string& path) {
 
 void require_kind(const std::string& path, const Reader& reader, const std::string& key) {
   const KindRow* kind = kind_of(path);
-  REQUIRE(kind == nullptr, "{}: '{}' {}, and is no text: {}", key, printable(path), kind->what,
-          advice(path, *kind, reader));
+  if (kind == nullptr) return;
+  const InputFile file(path);
+  REQUIRE(kind->signature.empty() || begins_with(file, kind->signature),
+          "{}: '{}' {} by its name and not by its first bytes: say what it is with data.format, such as "
+          "\"bin-uint{}\" for raw ids",
+          key, printable(path), kind->what, 8 * likely_width(file, reader.vocab_size));
+  fail("{}: '{}' {}, and is no text: {}", key, printable(path), kind->what, advice(path, *kind, reader));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& pattern
     require_text(files, format == "text", reader, key);
     return FileTokens::text(files, key);
   }
-  return FileTokens::binary(files, format, key);
+  return FileTokens::binary(files, format, reader.vocab_size, key);
 }
 
 std::string files_of(const TokenSource& source) {

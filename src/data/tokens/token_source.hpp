@@ -19,6 +19,12 @@ struct Place {
   std::int64_t position = 0;  ///< index of the token within the file
 };
 
+/// Ids of a file that are below `limit` because of their type; 0: none are.
+struct NarrowIds {
+  std::string file;
+  std::int64_t limit = 0;
+};
+
 /// A read-only array of token ids. All functions may be called from several threads.
 class TokenSource {
  public:
@@ -45,6 +51,9 @@ class TokenSource {
   /// The vocabulary that the files themselves name (text: 257; llm.c: GPT-2's 50257, Llama 3's 128256;
   /// prepared files: their attribute), or 0.
   virtual std::int64_t known_vocab() const = 0;
+
+  /// The file whose type of integers has the fewest bits, if these hold no id of 2^16 or more.
+  virtual NarrowIds narrow_ids() const { return {}; }
 
   virtual Place locate(std::int64_t position) const = 0;
 
@@ -96,7 +105,7 @@ inline constexpr std::int64_t text_vocab = 257;
 /// mixed. "text": bytes as ids 0..255, files separated by token 256; empty files are passed over.
 /// "bin-uint16", "bin-uint32": raw little-endian ids as nanoGPT writes, or behind llm.c's header of 256 int32
 /// (magic 20240520 version 1: uint16; magic 20240801 version 7: uint32). auto tells raw uint32 from raw
-/// uint16 by the upper halves of its first words. "hdf5": see hdf5_tokens.hpp.
+/// uint16 by its first ids and the reader's vocabulary. "hdf5": see hdf5_tokens.hpp.
 ///
 /// key: the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key, pattern
 /// and file for patterns that match nothing, for files that are empty, truncated or of an unknown layout, and

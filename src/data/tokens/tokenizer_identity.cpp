@@ -1,6 +1,8 @@
 #include "data/tokens/tokenizer_identity.hpp"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -25,6 +27,8 @@ Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key)
     all.chat_template_hash = b.chat_template_hash;
   }
   if (b.vocab_size > all.vocab_size) all.vocab_file = b.vocab_file, all.vocab_size = b.vocab_size;
+  all.ends.clear();
+  std::ranges::set_union(a.ends, b.ends, std::back_inserter(all.ends));
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace ztrain::data {
 
@@ -15,6 +16,7 @@ struct Tokenizer {
   std::string chat_template_hash;  ///< of the text of the chat template
   std::string vocab_file;          ///< the first that names the largest vocabulary
   std::int64_t vocab_size = 0;
+  std::vector<std::int32_t> ends;  ///< tokens that end a text, in rising order; empty: not said
 };
 
 /// What both together say. Throws Error naming key and both files where tokenizers or chat templates differ.

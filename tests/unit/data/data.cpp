@@ -1,6 +1,7 @@
 // Token files in every layout, their errors and their identity.
 #include <sys/stat.h>
 
+#include "data/datasets.hpp"
 #include "tests/unit/data/data_files.hpp"
 
 namespace ztrain::data::data_test {
@@ -44,6 +45,69 @@ TEST_F(Data, IdsOfTwiceTheWidthAreRefused) {
   EXPECT_EQ(read_all(*open_tokens({write_ids<std::uint32_t>("c.bin", Ids(50))}, "bin-uint32", "data.train")),
             Ids(50))
       << "zeros alone";
+}
+
+/// Ids of 32 bits are ids of 16 bits with small ones between; the vocabulary says which they can be.
+TEST_F(Data, TheVocabularyTellsTheWidthOfRawIds) {
+  const auto tokens_of = [&](const std::string& path, std::int64_t vocab,
+                             const std::string& format = "auto") {
+    return open_tokens({path}, format, "data.train", {vocab, ""})->size();
+  };
+  const auto error = [&](const std::string& path, std::int64_t vocab, const std::string& format = "auto") {
+    return error_of([&] { tokens_of(path, vocab, format); });
+  };
+  Ids large = count_up(0, 200), small(200), spread(200), cut;
+  for (std::size_t i = 0; i < large.size(); ++i) {
+    large[i] = static_cast<std::int32_t>(299'999 - 1400 * i);
+    small[i] = i % 2 == 0 ? static_cast<std::int32_t>(i) : 1;
+    spread[i] = static_cast<std::int32_t>(i * 7919 % 50'257);
+  }
+  const std::string wide = write_ids<std::uint32_t>("wide.bin", large),
+                    narrow = write_ids<std::uint16_t>("narrow.bin", small),
+                    plain = write_ids<std::uint16_t>("plain.bin", spread);
+  EXPECT_EQ(read_all(*open_tokens({wide}, "auto", "data.train", {300'000, ""})), large);
+  EXPECT_EQ(tokens_of(narrow, 257), 200);
+  EXPECT_EQ(tokens_of(plain, 50'257), 200);
+  small[7] = 65'541;
+  EXPECT_EQ(tokens_of(write_ids<std::uint32_t>("far.bin", small), 257), 200) << "one id is too large";
+  EXPECT_EQ(tokens_of(plain, 128'256), 200) << "ids of 32 bits would be far beyond any vocabulary";
+  EXPECT_EQ(tokens_of(narrow, 128'256, "bin-uint32"), 100);
+  const std::string start = "data.train: '" + wide + "' is read as ids of 16 bits, of which every second is ";
+  EXPECT_EQ(error(wide, 300'000, "bin-uint16"),
+            start + "at most 4, as in a file of 32 bits: give data.format = \"bin-uint32\"");
+  EXPECT_EQ(
+      error(plain, 50'257, "bin-uint32"),
+      "data.train: '" + plain +
+          "' is read as ids of 32 bits, of which some are not below model.vocab_size (50257), and as ids of "
+          "16 bits all are: give data.format = \"bin-uint16\"");
+  std::filesystem::resize_file(wide, 4 * 200 - 2);
+  EXPECT_NE(error(wide, 300'000).find("is truncated: its 798 bytes are not a multiple of 4"),
+            std::string::npos);
+}
+
+TEST_F(Data, NarrowIntegersAreTold) {
+  const auto narrow = [&](const std::string& path, const std::string& format = "auto") {
+    return open_tokens({path}, format, "data.train", {128'256, ""})->narrow_ids();
+  };
+  const std::string raw = write_ids<std::uint16_t>("a.bin", count_up(1000, 1200)),
+                    wide = write_ids<std::uint32_t>("b.bin", count_up(1000, 1200)),
+                    hdf5 = write_hdf5("a.h5", "tokens", count_up(0, 50));
+  EXPECT_EQ(narrow(raw).limit, 65536);
+  EXPECT_EQ(narrow(raw).file, raw);
+  EXPECT_EQ(narrow(wide).limit, 0);
+  EXPECT_EQ(narrow(hdf5).limit, 65536);
+  for (const auto& [type, limit] : {std::pair(H5T_NATIVE_INT16, 32768), std::pair(H5T_NATIVE_UINT8, 256),
+                                    std::pair(H5T_NATIVE_INT32, 0)}) {
+    H5Fclose(H5Fcreate(at("b.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
+    add_dataset("b.h5", "tokens", type, std::vector<std::int32_t>(50));
+    EXPECT_EQ(narrow(at("b.h5")).limit, limit);
+  }
+  const auto warnings = [&](const char* vocab) {
+    return open_datasets(deck(hdf5, {std::string("--model.vocab_size=") + vocab})).warnings;
+  };
+  ASSERT_EQ(warnings("65537").size(), 1u);
+  EXPECT_EQ(warnings("65537")[0].find("warning: data.train: '" + hdf5 + "' holds ids below 65536 alone"), 0u);
+  EXPECT_TRUE(warnings("65536").empty());
 }
 
 TEST_F(Data, HeadersOfLlmC) {
@@ -201,6 +265,29 @@ TEST_F(Data, WhatIsNoTextIsRefusedWithTheLineThatMakesTokensOfIt) {
   EXPECT_EQ(error("a.txt", "text", model).rfind(text, 0), 0u);
   EXPECT_EQ(error("a.txt", "text", model, "text").rfind(text, 0), 0u);
   EXPECT_EQ(error("b.json", "{}", bytes, "text"), "no error");
+}
+
+/// Some call raw ids so.
+TEST_F(Data, FilesOfNumPyAreKnownByTheirFirstBytes) {
+  const Reader gpt2{50'257, ""};
+  const auto error = [&](const std::string& path, const std::string& format) {
+    return error_of([&] { open_tokens({path}, format, "data.train", gpt2); });
+  };
+  const std::string raw = write_ids<std::uint16_t>("raw.npy", count_up(300, 400)),
+                    wide = write_ids<std::uint32_t>("wide.npy", count_up(300, 400)),
+                    array = write("array.npy", "\x93NUMPY" + std::string(200, 'x'));
+  const std::string by_name =
+      "' is an array of NumPy by its name and not by its first bytes: say what it is with ";
+  EXPECT_EQ(error(raw, "auto"),
+            "data.train: '" + raw + by_name + "data.format, such as \"bin-uint16\" for raw ids");
+  EXPECT_EQ(error(wide, "auto"),
+            "data.train: '" + wide + by_name + "data.format, such as \"bin-uint32\" for raw ids");
+  EXPECT_EQ(error(raw, "bin-uint16"), "no error");
+  EXPECT_NE(
+      error(array, "auto").find("is an array of NumPy, and is no text: write its ids alone with `python3 "),
+      std::string::npos);
+  EXPECT_NE(error(array, "bin-uint16").find("' is an array of NumPy, and would be read as raw ids: "),
+            std::string::npos);
 }
 
 TEST_F(Data, PackedFilesAreRefusedWithTheCommandThatUnpacksThem) {

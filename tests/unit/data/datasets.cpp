@@ -185,11 +185,69 @@ TEST_F(Opened, WindowsOfAMaskOfZerosAreRefused) {
       open_datasets(deck(train, {"--model.vocab_size=300", "--data.packing=windows", more}));
     });
   };
-  const std::string end =
-      ": '" + zeros + "': mask without a single token that is to be predicted (loss_mask)";
+  const std::string none = "': no token is to be predicted (loss_mask) in ",
+                    end = ": '" + zeros + none + "its 15 windows";
   EXPECT_EQ(error(zeros, "--data.validation_fraction=0"), "data.train" + end);
   EXPECT_EQ(error(zeros, "--data.validation_fraction=0.2"), "data.train" + end);
   EXPECT_EQ(error(good, "--data.validation=" + zeros), "data.validation" + end);
+  std::vector<std::uint8_t> mask(64, 1);
+  std::fill(mask.begin() + 40, mask.end(), std::uint8_t{0});
+  const std::string front = write_documents("front.h5", {64}, mask);
+  const std::string held = "data.validation_fraction (0.25)",
+                    advice = ": give data.validation, or another fraction";
+  EXPECT_EQ(
+      error(front, "--data.validation_fraction=0.25"),
+      "data.train: '" + front + none + "the last 16 of 64 tokens, which " + held + " holds out" + advice);
+  std::ranges::reverse(mask);
+  std::fill(mask.begin(), mask.begin() + 50, std::uint8_t{0});
+  const std::string back = write_documents("back.h5", {64}, mask);
+  EXPECT_EQ(error(back, "--data.validation_fraction=0.25"), "data.train: '" + back + none +
+                                                                "the first 48 of 64 tokens, which " + held +
+                                                                " leaves to be trained on" + advice);
+  EXPECT_EQ(error(back, "--data.validation_fraction=0"), "no error");
+}
+
+TEST_F(Opened, DocumentsOfOneTokenHaveNothingToPredict) {
+  const auto error = [&](const std::string& file, const char* more) {
+    return error_of([&] {
+      open_datasets(deck(file, {"--model.vocab_size=300", "--data.validation_fraction=0", more}));
+    });
+  };
+  for (const std::size_t masked : {0, 6}) {
+    const std::vector<std::uint8_t> mask(masked, 1);
+    const std::string file = write_documents("s.h5", std::vector<std::int64_t>(6, 1), mask);
+    EXPECT_EQ(error(file, "--data.packing=documents"),
+              "data.train: '" + file +
+                  "': 6 of its 6 documents have one token, behind which nothing is to be predicted: write "
+                  "longer documents, or set data.packing = \"windows\", which joins them");
+    EXPECT_EQ(error(file, "--data.packing=windows"), "no error");
+  }
+  EXPECT_NE(
+      error(write_documents("d.h5", {1, 9, 1}), "--data.long_documents=drop")
+          .find(": 2 of its 3 documents have one token, behind which nothing is to be predicted, and the "
+                "others are longer than data.sequence (4): "),
+      std::string::npos);
+}
+
+TEST_F(Attributes, TokensThatEndTextsAreThoseOfAllFiles) {
+  using Tokens = std::vector<std::int32_t>;
+  EXPECT_EQ(opened().ends, Tokens{});
+  for (const std::int32_t id : {-1, 0, 4, 9}) {
+    add_array("eos_id", H5T_NATIVE_INT32, 1, &id);
+    EXPECT_EQ(opened().ends, id < 0 ? Tokens{} : Tokens{id});
+  }
+  write_hdf5("b.h5", "tokens", count_up(0, 12));
+  const std::int32_t four = 4, far = 300;
+  add_attribute("b.h5", "eos_id", H5T_NATIVE_INT32, &four);
+  EXPECT_EQ(open_tokens({at("*.h5")}, "auto", "data.train")->tokenizer().ends, (Tokens{4, 9}));
+  EXPECT_EQ(open_tokens({write("a.txt", "text")}, "auto", "data.train")->tokenizer().ends, Tokens{256});
+  add_array("eos_id", H5T_NATIVE_INT32, 1, &far);
+  EXPECT_EQ(
+      error_of([&] { open_datasets(deck(at("a.h5"), {"--model.vocab_size=300"})); }),
+      "model.vocab_size (300) is not above token 300, which ends the texts of the data (eos_id): give more");
+  const std::int32_t vocab = 300;
+  add_array("vocab_size", H5T_NATIVE_INT32, 1, &vocab);
+  EXPECT_EQ(error("eos_id"), "is 300, and neither -1 (none) nor an id below its vocab_size (300)");
 }
 
 // ---- warnings

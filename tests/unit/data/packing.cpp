@@ -299,13 +299,13 @@ TEST_F(Documents, BrokenFilesAreNamed) {
   H5Tclose(boolean);
   EXPECT_TRUE(error("booleans.h5").ends_with("integers (of NumPy's booleans: mask.astype(\"uint8\"))"));
   write_documents("f.h5", {3, 4}, {1, 0, 0, 1, 0, 0, 0});
-  EXPECT_EQ(error("f.h5"), "data.train: '" + at("f.h5") +
-                               "': mask without a single token that is to be predicted (loss_mask) in its 2 "
-                               "documents, 0 of them truncated to data.sequence (4)");
+  EXPECT_EQ(error("f.h5"),
+            "data.train: '" + at("f.h5") +
+                "': no token behind the first of a document is to be predicted (loss_mask) in its 2 "
+                "documents, 0 of them truncated to data.sequence (4)");
   write_documents("w.h5", {3, 4}, {1, 0, 0, 0, 0, 0, 0});  // the first token is no target
-  EXPECT_EQ(
-      error("w.h5", {"--data.packing=windows"}),
-      "data.train: '" + at("w.h5") + "': mask without a single token that is to be predicted (loss_mask)");
+  EXPECT_EQ(error("w.h5", {"--data.packing=windows"}),
+            "data.train: '" + at("w.h5") + "': no token is to be predicted (loss_mask) in its 1 window");
   write_documents("g.h5", {3, 4}, {1, 0, 1, 1, 7, 0, 0});
   EXPECT_EQ(error("g.h5"), "data.train: loss_mask[4] of '" + at("g.h5") + "' is neither 1 (predicted) nor 0");
   // What the type that masks are kept in has no room for is no 0 and no 1 either.
