@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "config/validate/refusals.hpp"
 #include "engine/executor.hpp"
 #include "program/ir/order.hpp"
 
@@ -165,15 +166,10 @@ void Executor::make_stretches() {
 
 void Executor::require_capturable() const {
   for (std::size_t i = 0; i < host_driven_.size() && options_.graphs == Graphs::step; ++i) {
-    REQUIRE(!host_driven_[i] || issues_.op(static_cast<OpId>(i)).communicates(),
-            "device.cuda_graphs = \"step\": the host reads and writes NVMe ({}), so the step cannot be one "
-            "graph: "
-            "set device.cuda_graphs = \"compute\", or send nothing to nvme in [offload]",
-            describe_issue(program_, static_cast<OpId>(i)));
-    REQUIRE(!host_driven_[i],
-            "device.cuda_graphs = \"step\": the host drives the communication of {}, so the step cannot be "
-            "one graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\"",
-            describe_issue(program_, static_cast<OpId>(i)));
+    if (!host_driven_[i]) continue;
+    const bool communicates = issues_.op(static_cast<OpId>(i)).communicates();
+    config::refuse(communicates ? "device.cuda_graphs device.communicator" : "device.cuda_graphs offload.*",
+                   {{"op", describe_issue(program_, static_cast<OpId>(i))}});
   }
 }
 

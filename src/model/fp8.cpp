@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "config/validate/refusals.hpp"
 #include "model/op_records.hpp"
 
 namespace ztrain::model {
@@ -95,9 +96,9 @@ class Fp8 {
 
 void use_fp8(Graph& graph, const std::string& scaling) {
   if (scaling == "none") return;
-  REQUIRE(Fp8(graph, scaling == "rowwise").run() > 0,
-          "precision.fp8 = \"{}\": no linear layer of the model has sizes that are multiples of {}", scaling,
-          fp8_multiple);
+  if (Fp8(graph, scaling == "rowwise").run() == 0)
+    config::refuse("precision.fp8 model.hidden_size model.intermediate_size",
+                   {{"scaling", scaling}, {"multiple", fp8_multiple}});
 }
 
 }  // namespace ztrain::model

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "config/validate/refusals.hpp"
 #include "model/op_records.hpp"
 
 namespace ztrain::model {
@@ -149,8 +150,7 @@ class Adapter {
 
 void add_adapters(Graph& graph, const config::Lora& lora, std::uint64_t seed) {
   if (lora.rank == 0) return;
-  REQUIRE(!lora.targets.empty(),
-          "lora.rank = {} needs lora.targets, the layers that get adapters, and they are empty", lora.rank);
+  if (lora.targets.empty()) config::refuse("lora.rank lora.targets", {{"rank", lora.rank}});
   require_targets(graph, lora);
   Adapter(graph, lora, seed).run();
 }

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "config/validate/refusals.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -50,8 +51,8 @@ void mark_trainable(Graph& graph, const config::Model& model) {
   const bool all = model.trainable.empty() && !adapters;
   for (Parameter& p : graph.parameters)
     p.trainable = p.adapter || ((all || matches(model.trainable, p.name)) && !matches(model.frozen, p.name));
-  REQUIRE(std::ranges::any_of(graph.parameters, &Parameter::trainable),
-          "model.frozen freezes every parameter: nothing is left to train");
+  if (std::ranges::none_of(graph.parameters, &Parameter::trainable))
+    config::refuse("model.frozen model.trainable lora.rank");
 }
 
 }  // namespace ztrain::model

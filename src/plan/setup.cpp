@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/strategy.hpp"
+#include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "files/file.hpp"
 #include "model/family.hpp"
@@ -62,9 +63,9 @@ program::Recompute recompute_of(const config::Recompute& r) {
 
 program::Home home_of(const config::Deck& deck, const char* key, const config::OffloadHome& home) {
   const std::string name = fmt::format("offload.{}", key);
-  REQUIRE(home.to != "nvme" || !deck.offload.nvme_path.empty(),
-          "{}: {} = \"nvme\" needs offload.nvme_path, folders on drives of the node",
-          config::source_of(deck, name), name);
+  if (home.to == "nvme" && deck.offload.nvme_path.empty())
+    config::refuse(deck, "offload.* offload.nvme_path",
+                   {{"at", config::source_of(deck, name)}, {"key", name}});
   using enum program::Tier;
   return {home.to == "cpu" ? host : home.to == "nvme" ? nvme : device, home.fraction};
 }
@@ -159,34 +160,29 @@ bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
          divides("mlp.gate_proj", m.intermediate_size);
 }
 
-void require_parts_of_codes(const config::Deck& deck, const std::string& at) {
+void require_parts_of_codes(const config::Deck& deck) {
   std::vector<std::int64_t> legal;
   for (std::int64_t ranks = 1; ranks <= model::most_tensor_ranks(deck.model); ++ranks)
     if (codes_divide(deck, ranks)) legal.push_back(ranks);
   const bool rowwise = deck.precision.fp8 == "rowwise" && deck.mesh.tensor > deck.model.num_key_value_heads;
   const auto distance = [&](std::int64_t ranks) { return std::abs(ranks - deck.mesh.tensor); };
-  REQUIRE(std::ranges::count(legal, deck.mesh.tensor) > 0,
-          "{}: precision.fp8 = \"{}\" needs heads and columns of the feed-forward in parts whose sizes are "
-          "multiples of {}{}; nearest legal: {} (legal for this model: {}), or precision.fp8 = \"none\"",
-          at, deck.precision.fp8, model::fp8_multiple,
-          rowwise ? ", and no more ranks than heads of keys" : "", std::ranges::min(legal, {}, distance),
-          fmt::join(legal, ", "));
+  if (std::ranges::count(legal, deck.mesh.tensor) > 0) return;
+  config::refuse(deck, "mesh.tensor precision.fp8",
+                 {{"multiple", model::fp8_multiple},
+                  {"keys", rowwise ? ", and no more ranks than heads of keys" : ""},
+                  {"nearest", std::ranges::min(legal, {}, distance)},
+                  {"legal", fmt::join(legal, ", ")}});
 }
 
 /// What cannot be computed over mesh.tensor: told before the first step.
 void require_tensor_support(const config::Deck& deck) {
-  const std::string at =
-      fmt::format("{}: mesh.tensor = {}", config::source_of(deck, "mesh.tensor"), deck.mesh.tensor);
   const config::Model& m = deck.model;
-  REQUIRE(deck.mesh.tensor <= model::most_tensor_ranks(m),
-          "{}: each rank needs a head of attention (the model has {}), a column of the feed-forward "
-          "(model.intermediate_size = {}) and a word (model.vocab_size = {}): legal are 1 to {}",
-          at, m.num_attention_heads, m.intermediate_size, m.vocab_size, model::most_tensor_ranks(m));
-  if (deck.precision.fp8 != "none") require_parts_of_codes(deck, at);
-  REQUIRE(!deck.tensor.overlap || deck.tensor.sequence_parallel,
-          "{}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
-          "tensor.sequence_parallel = true, or tensor.overlap = false",
-          config::source_of(deck, "tensor.overlap"));
+  if (deck.mesh.tensor > model::most_tensor_ranks(m))
+    config::refuse(deck, "mesh.tensor model.num_attention_heads model.intermediate_size model.vocab_size",
+                   {{"most", model::most_tensor_ranks(m)}});
+  if (deck.precision.fp8 != "none") require_parts_of_codes(deck);
+  if (deck.tensor.overlap && !deck.tensor.sequence_parallel)
+    config::refuse(deck, "tensor.overlap tensor.sequence_parallel");
 }
 
 /// "mesh.pipeline (4) x pipeline.stages_per_rank (2)"
@@ -202,9 +198,9 @@ program::Schedule named_schedule(const config::Deck& deck) {
   if (!deck.pipeline.schedule_is_file()) return program::find_schedule(name);
   constexpr std::int64_t most_bytes = 1 << 26;
   program::Schedule file = program::schedule_from_csv(read_file(name, most_bytes, "pipeline.schedule"), name);
-  REQUIRE(file.ranks == deck.mesh.pipeline, "{}: {} has lines for {}, and mesh.pipeline is {}",
-          config::source_of(deck, "pipeline.schedule"), name, count_text(file.ranks, "rank"),
-          deck.mesh.pipeline);
+  if (file.ranks != deck.mesh.pipeline)
+    config::refuse(deck, "pipeline.schedule mesh.pipeline",
+                   {{"file", name}, {"ranks", count_text(file.ranks, "rank")}});
   return file;
 }
 
@@ -214,17 +210,13 @@ program::Schedule schedule_of(const config::Deck& deck) {
   const config::PipelineParallel& p = deck.pipeline;
   program::Schedule schedule = named_schedule(deck);
   const bool any_number = p.schedule == "interleaved";
-  REQUIRE(any_number || p.stages_per_rank == 0 || p.stages_per_rank == schedule.chunks,
-          "{}: pipeline.stages_per_rank = {}, but with pipeline.schedule = \"{}\" every rank has {}: leave "
-          "it out, or take \"interleaved\"",
-          config::source_of(deck, "pipeline.stages_per_rank"), p.stages_per_rank, p.schedule,
-          schedule.chunks);
+  if (!any_number && p.stages_per_rank != 0 && p.stages_per_rank != schedule.chunks)
+    config::refuse(deck, "pipeline.stages_per_rank pipeline.schedule", {{"chunks", schedule.chunks}});
   if (p.stages_per_rank > 0) schedule.chunks = static_cast<int>(p.stages_per_rank);
   const std::int64_t stages = deck.mesh.pipeline * schedule.chunks, layers = deck.model.num_hidden_layers;
-  REQUIRE(
-      stages <= layers,
-      "{}: {} makes {} stages, and the model has {} layers (model.num_hidden_layers): each stage needs one",
-      config::source_of(deck, "mesh.pipeline"), stages_text(deck, schedule.chunks), stages, layers);
+  const config::Words cut{{"cut", stages_text(deck, schedule.chunks)}, {"stages", stages}};
+  if (stages > layers)
+    config::refuse(deck, "mesh.pipeline model.num_hidden_layers pipeline.stages_per_rank", cut);
   if (p.layers.empty()) return schedule;
   double sum = 0;
   for (const double count : p.layers) {
@@ -233,13 +225,12 @@ program::Schedule schedule_of(const config::Deck& deck) {
             config::source_of(deck, "pipeline.layers"), count);
     sum += count;
   }
-  REQUIRE(std::ssize(p.layers) == stages,
-          "{}: pipeline.layers has {} numbers, and {} makes {} stages: give one for each",
-          config::source_of(deck, "pipeline.layers"), p.layers.size(), stages_text(deck, schedule.chunks),
-          stages);
-  REQUIRE(sum == static_cast<double>(layers),
-          "{}: pipeline.layers has {} layers in all, and the model has {} (model.num_hidden_layers)",
-          config::source_of(deck, "pipeline.layers"), sum, layers);
+  config::Words given = cut;
+  given.emplace_back("numbers", p.layers.size());
+  if (std::ssize(p.layers) != stages)
+    config::refuse(deck, "pipeline.layers mesh.pipeline pipeline.stages_per_rank", given);
+  if (sum != static_cast<double>(layers))
+    config::refuse(deck, "pipeline.layers model.num_hidden_layers", {{"sum", sum}});
   return schedule;
 }
 
@@ -300,11 +291,12 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.optimizer = optimizer_of(deck);
   spec.micro_batches = static_cast<int>(config::accumulation_steps(deck));
   spec.schedule = schedule_of(deck);
-  REQUIRE(spec.schedule.micro_batches == 0 || spec.schedule.micro_batches == spec.micro_batches,
-          "{}: {} is a schedule of {} micro-batches, and a step has {}: a batch.global of {} has as many",
-          config::source_of(deck, "pipeline.schedule"), spec.schedule.name, spec.schedule.micro_batches,
-          spec.micro_batches,
-          spec.schedule.micro_batches * deck.batch.micro * config::data_parallel_degree(deck));
+  if (const int of_file = spec.schedule.micro_batches; of_file != 0 && of_file != spec.micro_batches)
+    config::refuse(deck, "pipeline.schedule batch.global batch.micro",
+                   {{"file", spec.schedule.name},
+                    {"of_file", of_file},
+                    {"of_step", spec.micro_batches},
+                    {"legal", of_file * deck.batch.micro * config::data_parallel_degree(deck)}});
   for (const double count : deck.pipeline.layers)
     if (deck.mesh.pipeline > 1) spec.pipeline.layers.push_back(static_cast<int>(count));
   spec.pipeline.receive_ahead = static_cast<int>(deck.pipeline.max_outstanding);

@@ -10,7 +10,7 @@
 #include "config/hf/hf_json.hpp"
 #include "config/text/toml_text.hpp"
 #include "config/text/value.hpp"
-#include "config/validate/validate.hpp"
+#include "config/validate/refusals.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::config {
@@ -122,11 +122,8 @@ std::string instead_of_model(const fs::path& folder) {
 }
 
 void require_base_of_adapters(const Deck& deck) {
-  REQUIRE(
-      deck.lora.rank == 0 || !deck.model.from.empty() || deck.lora.random_base,
-      "{}: lora.rank = {} trains adapters of a model whose weights would be drawn at random: set model.from "
-      "to the model that they belong to, or lora.random_base = true if random weights are what you want",
-      source_of(deck, "lora.rank"), deck.lora.rank);
+  if (deck.lora.rank != 0 && deck.model.from.empty() && !deck.lora.random_base)
+    refuse(deck, "lora.rank model.from lora.random_base");
 }
 
 bool is_checkpoint(const std::string& folder) {

@@ -6,6 +6,7 @@
 
 #include "base/hash.hpp"
 #include "config/text/value.hpp"
+#include "config/validate/refusals.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -99,7 +100,7 @@ std::string inputs_markdown() {
     }
     text += markdown_row(field);
   }
-  return text;
+  return text + refusals_markdown();
 }
 
 std::string resolved_toml(const Deck& deck) {

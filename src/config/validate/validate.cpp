@@ -14,6 +14,7 @@
 #include "config/strategy.hpp"
 #include "config/text/given.hpp"
 #include "config/text/value.hpp"
+#include "config/validate/refusals.hpp"
 #include "config/validate/validate_rules.hpp"
 
 namespace ztrain::config {
@@ -37,14 +38,12 @@ void check_length(const Deck& deck) {
     given.push_back(fmt::format("{} ({})", l.key, source));
     if (source != command_line) of_file += fmt::format(" --{}=0", l.key);
   }
-  REQUIRE(!given.empty(),
-          "{}: the length of the run is missing; give one of run.steps, run.tokens, run.epochs", deck.path);
-  REQUIRE(given.size() == 1,
-          "{} contradict each other; give exactly one of run.steps, run.tokens, run.epochs{}",
-          fmt::join(given, " and "),
-          of_file.empty() || std::ranges::count(of_file, '=') == std::ssize(given)
-              ? ""
-              : fmt::format(": here with{}", of_file));
+  if (given.empty()) refuse(deck, "run.epochs run.steps run.tokens", {{"at", deck.path}});
+  if (given.size() == 1) return;
+  const bool all_of_file = std::ranges::count(of_file, '=') == std::ssize(given);
+  refuse(deck, "run.steps run.tokens run.epochs",
+         {{"given", fmt::join(given, " and ")},
+          {"way_out", of_file.empty() || all_of_file ? "" : ": here with" + of_file}});
 }
 
 void check_model(Deck& deck) {
@@ -53,44 +52,26 @@ void check_model(Deck& deck) {
     m.num_key_value_heads = m.num_attention_heads;
     set_source(deck, "model.num_key_value_heads", "model.num_attention_heads");
   }
-  REQUIRE(
-      m.num_attention_heads % m.num_key_value_heads == 0,
-      "{}: model.num_key_value_heads ({}) does not divide model.num_attention_heads ({}); nearest legal: {}",
-      blame(deck, {"model.num_key_value_heads", "model.num_attention_heads"}), m.num_key_value_heads,
-      m.num_attention_heads, nearest_divisors(m.num_attention_heads, m.num_key_value_heads));
+  if (m.num_attention_heads % m.num_key_value_heads != 0)
+    refuse(deck, "model.num_key_value_heads model.num_attention_heads",
+           {{"legal", nearest_divisors(m.num_attention_heads, m.num_key_value_heads)}});
   if (m.head_dim == 0) {
-    REQUIRE(m.hidden_size % m.num_attention_heads == 0,
-            "{}: model.num_attention_heads ({}) does not divide model.hidden_size ({}); nearest legal: {}, "
-            "or give model.head_dim",
-            blame(deck, {"model.num_attention_heads", "model.hidden_size"}), m.num_attention_heads,
-            m.hidden_size, nearest_divisors(m.hidden_size, m.num_attention_heads));
+    if (m.hidden_size % m.num_attention_heads != 0)
+      refuse(deck, "model.num_attention_heads model.hidden_size",
+             {{"legal", nearest_divisors(m.hidden_size, m.num_attention_heads)}});
     assign(*find_field("model.head_dim"), fmt::to_string(m.hidden_size / m.num_attention_heads), deck,
            blame(deck, {"model.num_attention_heads", "model.hidden_size"}));
     set_source(deck, "model.head_dim", "model.hidden_size / model.num_attention_heads");
   }
-  REQUIRE(m.head_dim % 2 == 0,
-          "{}: model.head_dim ({}) is odd; rotary embedding turns pairs: nearest legal: {}",
-          blame(deck, {"model.head_dim", "model.num_attention_heads", "model.hidden_size"}), m.head_dim,
-          m.head_dim + 1);
-  REQUIRE(m.rope_scaling != "llama3" || m.rope_high_freq_factor > m.rope_low_freq_factor,
-          "{}: model.rope_high_freq_factor ({}) must be above model.rope_low_freq_factor ({})",
-          blame(deck, {"model.rope_high_freq_factor", "model.rope_low_freq_factor", "model.rope_scaling"}),
-          m.rope_high_freq_factor, m.rope_low_freq_factor);
 }
 
 void check_schedule(const Deck& deck, std::int64_t steps) {
   const optim::Schedule& s = deck.schedule;
-  REQUIRE(s.warmup < steps, "{}: schedule.warmup ({}) is not below the run's {} steps; nearest legal: {}",
-          blame(deck, {"schedule.warmup", "run.steps", "run.tokens", "run.epochs"}), s.warmup, steps,
-          steps - 1);
-  if (s.name != "wsd") return;
-  REQUIRE(s.decay > 0, "{}: schedule.name = \"wsd\" needs schedule.decay, the steps of its final decay",
-          source_of(deck, "schedule.name"));
-  REQUIRE(s.warmup + s.decay <= steps,
-          "{}: schedule.warmup ({}) + schedule.decay ({}) = {} exceeds the run's {} steps; nearest legal "
-          "decay: {}",
-          blame(deck, {"schedule.decay", "schedule.warmup", "run.steps"}), s.warmup, s.decay,
-          s.warmup + s.decay, steps, steps - s.warmup);
+  if (s.warmup >= steps)
+    refuse(deck, "schedule.warmup run.steps run.tokens run.epochs", {{"steps", steps}, {"legal", steps - 1}});
+  if (s.name == "wsd" && s.warmup + s.decay > steps)
+    refuse(deck, "schedule.decay schedule.warmup run.steps",
+           {{"sum", s.warmup + s.decay}, {"steps", steps}, {"legal", steps - s.warmup}});
 }
 
 }  // namespace
@@ -125,14 +106,13 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck, Faults& faults) {
   using Check = void (*)(Deck&);
-  constexpr std::array<Check, 12> checks{
-      [](Deck& d) { check_length(d); },    [](Deck& d) { check_family(d); },
-      [](Deck& d) { check_model(d); },     [](Deck& d) { check_precision(d); },
-      [](Deck& d) { check_sharding(d); },  [](Deck& d) { check_recompute(d); },
-      [](Deck& d) { check_optimizer(d); }, [](Deck& d) { check_checkpoint(d); },
-      [](Deck& d) { check_mesh(d); },      [](Deck& d) { check_cluster(d); },
-      [](Deck& d) { check_data(d); },      [](Deck& d) { check_watchdog(d); }};
+  constexpr std::array<Check, 8> checks{
+      [](Deck& d) { check_length(d); },   [](Deck& d) { check_family(d); },
+      [](Deck& d) { check_model(d); },    [](Deck& d) { check_precision(d); },
+      [](Deck& d) { check_mesh(d); },     [](Deck& d) { check_cluster(d); },
+      [](Deck& d) { check_patterns(d); }, [](Deck& d) { check_data(d); }};
   for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
+  for (const Refusal& row : refusals()) faults.attempt_derived([&] { check_refusal(row, deck); });
   const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);
   if (deck.run.epochs == 0 && length_is_known) faults.attempt_derived([&] { total_steps(deck, 0); });
 }
@@ -166,11 +146,9 @@ std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
     steps = std::max<std::int64_t>(1, std::llround(sequences / static_cast<double>(deck.batch.global)));
   }
   check_schedule(deck, steps);
-  REQUIRE(steps <= most_tokens / tokens_per_step(deck),
-          "{}: {} steps of batch.global x data.sequence = {} tokens are more tokens than can be counted; "
-          "nearest legal: {} steps",
-          blame(deck, {"run.steps", "run.tokens", "run.epochs"}), steps, tokens_per_step(deck),
-          most_tokens / tokens_per_step(deck));
+  if (const std::int64_t most = most_tokens / tokens_per_step(deck); steps > most)
+    refuse(deck, "run.steps run.tokens run.epochs batch.global data.sequence",
+           {{"steps", steps}, {"tokens", tokens_per_step(deck)}, {"legal", most}});
   return steps;
 }
 

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "config/strategy.hpp"
 #include "config/text/value.hpp"
+#include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
 
@@ -43,19 +44,24 @@ void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
     if (ranks % stages != 0) return;  // which resolve_mesh says
     const int own = static_cast<int>(ranks / stages);
     const int per_node = std::min(given > 0 ? given : ranks_per_node, own);
-    REQUIRE(per_node > 0 && own % per_node == 0,
-            "sharding.strategy = {} ({}): {} ranks{} are not whole nodes of {}; give mesh.shard, a divisor "
-            "of {}: {}",
-            deck.sharding.strategy, source_of(deck, "sharding.strategy"), own,
-            stages > 1 ? fmt::format(" of each of mesh.pipeline's {} stages", stages) : "", per_node, own,
-            nearest_divisors(own, std::max(per_node, 1)));
+    const std::string source = source_of(deck, "sharding.strategy");
+    if (per_node <= 0 || own % per_node != 0)
+      refuse(deck, "sharding.strategy mesh.shard mesh.pipeline",
+             {{"strategy", deck.sharding.strategy},
+              {"source", source},
+              {"ranks", own},
+              {"stages", stages > 1 ? fmt::format(" of each of mesh.pipeline's {} stages", stages) : ""},
+              {"node", per_node},
+              {"legal", nearest_divisors(own, std::max(per_node, 1))}});
     const std::int64_t beside =
         std::max<std::int64_t>(1, deck.mesh.tensor) * std::max<std::int64_t>(1, deck.mesh.context);
-    REQUIRE(per_node % beside == 0,
-            "sharding.strategy = {} ({}): mesh.tensor x mesh.context ({}) does not divide a node's {} "
-            "ranks{}; give mesh.shard",
-            deck.sharding.strategy, source_of(deck, "sharding.strategy"), beside, per_node,
-            stages > 1 ? " of a stage" : "");
+    if (per_node % beside != 0)
+      refuse(deck, "sharding.strategy mesh.tensor mesh.context",
+             {{"strategy", deck.sharding.strategy},
+              {"source", source},
+              {"beside", beside},
+              {"node", per_node},
+              {"stages", stages > 1 ? " of a stage" : ""}});
     deck.mesh.shard = per_node / beside;
     set_source(deck, "mesh.shard",
                fmt::format("{}, {} ranks per node{}", deck.sharding.strategy, per_node,
@@ -99,11 +105,13 @@ constexpr std::int64_t most_accumulation = 1 << 16;
 
 void check_batch(const Deck& deck) {
   const std::int64_t per_micro = deck.batch.micro * data_parallel_degree(deck);
-  REQUIRE(deck.batch.global / per_micro <= most_accumulation,
-          "{}: batch.global ({}) is {} micro-batches of batch.micro ({}) for each of {} data-parallel ranks, "
-          "more than the {} that a step may have: take a larger batch.micro, or at most batch.global = {}",
-          source_of(deck, "batch.global"), deck.batch.global, deck.batch.global / per_micro, deck.batch.micro,
-          data_parallel_degree(deck), most_accumulation, most_accumulation * per_micro);
+  const std::string ranks = fmt::to_string(data_parallel_degree(deck));
+  if (deck.batch.global / per_micro > most_accumulation)
+    refuse(deck, "batch.global batch.micro",
+           {{"accumulation", deck.batch.global / per_micro},
+            {"ranks", ranks},
+            {"most", most_accumulation},
+            {"legal", most_accumulation * per_micro}});
   if (deck.batch.global % per_micro == 0) return;
   const std::int64_t below = deck.batch.global / per_micro * per_micro, above = below + per_micro;
   const std::int64_t of_rank = deck.batch.global / data_parallel_degree(deck);
@@ -111,25 +119,19 @@ void check_batch(const Deck& deck) {
       deck.batch.global % data_parallel_degree(deck) != 0
           ? ""
           : fmt::format(", or batch.micro = {}", nearest_divisors(of_rank, deck.batch.micro, 2));
-  fail(
-      "{}: batch.global ({}) = batch.micro ({}) x data-parallel ranks ({}) x accumulation ({:.4g}): the "
-      "accumulation must be whole; nearest legal: batch.global = {}{}{}",
-      source_of(deck, "batch.global"), deck.batch.global, deck.batch.micro, data_parallel_degree(deck),
-      static_cast<double>(deck.batch.global) / static_cast<double>(per_micro),
-      below > 0 ? fmt::format("{} or ", below) : "", above, micro);
+  const double accumulation = static_cast<double>(deck.batch.global) / static_cast<double>(per_micro);
+  refuse(deck, "batch.global batch.micro mesh.replicate mesh.shard",
+         {{"ranks", ranks},
+          {"accumulation", fmt::format("{:.4g}", accumulation)},
+          {"legal", fmt::format("{}{}{}", below > 0 ? fmt::format("{} or ", below) : "", above, micro)}});
 }
 
 /// reshard_after_forward = N: groups of N ranks within the shard group.
 void check_reshard(const Deck& deck) {
   const std::int64_t group = reshard_group(deck), shard = deck.mesh.shard;
   if (group == 0 || shard % group == 0) return;
-  const char* key = "sharding.reshard_after_forward";
-  if (shard == 1) {
-    fail("{}: {} = {} needs mesh.shard to be a multiple of it, but that is 1; nearest legal: true",
-         source_of(deck, key), key, group);
-  }
-  fail("{}: {} ({}) does not divide mesh.shard ({}); nearest legal: {}", source_of(deck, key), key, group,
-       shard, nearest_divisors(shard, group, 2));
+  refuse(deck, "sharding.reshard_after_forward mesh.shard",
+         {{"group", group}, {"legal", shard == 1 ? "true" : nearest_divisors(shard, group, 2)}});
 }
 
 }  // namespace
@@ -145,7 +147,9 @@ void check_mesh(Deck& deck) {
     set_source(deck, "mesh.shard", "another degree is -1");
     return;
   }
-  REQUIRE(open.size() < 2, "{} are both -1; at most one degree of the mesh may be", fmt::join(open, " and "));
+  if (open.size() >= 2)
+    refuse(deck, "mesh.pipeline mesh.replicate mesh.shard mesh.context mesh.tensor",
+           {{"open", fmt::join(open, " and ")}});
 }
 
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {

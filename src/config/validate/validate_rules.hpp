@@ -36,11 +36,8 @@ void check_family(Deck& deck);
 void check_precision(Deck& deck);
 
 void check_data(const Deck& deck);
-void check_watchdog(const Deck& deck);
-void check_sharding(const Deck& deck);
-void check_recompute(const Deck& deck);
-void check_optimizer(const Deck& deck);
-void check_checkpoint(const Deck& deck);
+/// No list of patterns holds an empty one.
+void check_patterns(const Deck& deck);
 
 /// At most one degree is open.
 void check_mesh(Deck& deck);

@@ -9,6 +9,7 @@
 #include "base/plain_text.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "config/validate/refusals.hpp"
 #include "model/trainable.hpp"
 
 namespace ztrain::program {
@@ -55,10 +56,9 @@ void require_no_follower(const Graph& graph, const std::string& pattern) {
     const std::size_t leader = leader_of(graph, i);
     std::vector<bool> used(1);
     if (leader == i || matching_module(graph.parameters[i].name, {pattern}, used).empty()) continue;
-    fail(
-        "sharding.unit_patterns: '{}' matches {}, which is one product with {} and lies beside it: name the "
-        "latter's module, or one that holds both",
-        printable(pattern, most_quoted), graph.parameters[i].name, graph.parameters[leader].name);
+    config::refuse("sharding.unit_patterns model.*", {{"pattern", printable(pattern, most_quoted)},
+                                                      {"parameter", graph.parameters[i].name},
+                                                      {"leader", graph.parameters[leader].name}});
   }
 }
 

@@ -84,8 +84,8 @@ TEST(Reshard, GroupsDivideTheShardAxis) {
       "input.toml:8: sharding.reshard_after_forward (16) does not divide mesh.shard (8); nearest legal: "
       "8");
   EXPECT_EQ(rank_error(four, 1),
-            "input.toml:8: sharding.reshard_after_forward = 4 needs mesh.shard to be a multiple of it, but "
-            "that is 1; nearest legal: true");
+            "input.toml:8: sharding.reshard_after_forward (4) does not divide mesh.shard (1); nearest legal: "
+            "true");
 }
 
 TEST(Reshard, AutoIsWhatTheStrategySays) {

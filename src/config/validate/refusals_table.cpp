@@ -1,0 +1,266 @@
+// The table of refused combinations, in the order of the deck's sections.
+
+#include <algorithm>
+
+#include "config/validate/refusals.hpp"
+
+namespace ztrain::config {
+namespace {
+
+bool steps_in_backward(const Deck& d) {
+  return d.optimizer.during_backward;
+}
+std::int64_t multiple_of_interval(const Checkpoint& c) {
+  return std::max<std::int64_t>(1, c.keep_every / std::max<std::int64_t>(1, c.interval)) * c.interval;
+}
+
+constexpr Refusal table[]{
+    // The length of the run, data, model and adapters.
+    {"run.steps run.tokens run.epochs",
+     "{given} contradict each other; give exactly one of run.steps, run.tokens, run.epochs{way_out}"},
+    {"run.epochs run.steps run.tokens",
+     "{at}: the length of the run is missing; give one of run.steps, run.tokens, run.epochs"},
+    {"data.weights data.train",
+     "{at}: data.weights has {weights} numbers for the {entries} entries of data.train; give one for each, "
+     "or "
+     "none",
+     [](const Deck& d) { return !d.data.weights.empty() && d.data.weights.size() != d.data.train.size(); },
+     [](const Deck& d) {
+       return Words{{"weights", d.data.weights.size()}, {"entries", d.data.train.size()}};
+     }},
+    {"evaluation.interval data.validation data.validation_fraction",
+     "{at}: evaluation.interval = {evaluation.interval} needs validation data: give data.validation, or a "
+     "data.validation_fraction above 0",
+     [](const Deck& d) {
+       return d.evaluation.interval != 0 && d.data.validation.empty() && d.data.validation_fraction <= 0;
+     }},
+    {"model.family model.*",
+     "{at}: {key} = {value} does not go with model.family = {model.family}; legal: {legal}"},
+    {"model.full_attention_layers model.sliding_window",
+     "{at}: model.full_attention_layers = {model.full_attention_layers} needs a model.sliding_window, and "
+     "that is 0; nearest legal: 0",
+     [](const Deck& d) { return d.model.full_attention_layers != 0 && d.model.sliding_window == 0; }},
+    {"model.full_attention_layers model.num_hidden_layers",
+     "{at}: model.full_attention_layers = {model.full_attention_layers} leaves no layer of "
+     "{model.num_hidden_layers} to model.sliding_window; nearest legal: {legal}",
+     [](const Deck& d) { return d.model.full_attention_layers >= d.model.num_hidden_layers; },
+     [](const Deck& d) {
+       return Words{{"legal", d.model.num_hidden_layers - 1}};
+     }},
+    {"model.num_key_value_heads model.num_attention_heads",
+     "{at}: model.num_key_value_heads ({model.num_key_value_heads}) does not divide "
+     "model.num_attention_heads ({model.num_attention_heads}); nearest legal: {legal}"},
+    {"model.num_attention_heads model.hidden_size",
+     "{at}: model.num_attention_heads ({model.num_attention_heads}) does not divide model.hidden_size "
+     "({model.hidden_size}); nearest legal: {legal}, or give model.head_dim"},
+    {"model.head_dim model.num_attention_heads model.hidden_size",
+     "{at}: model.head_dim ({model.head_dim}) is odd; rotary embedding turns pairs: nearest legal: {legal}",
+     [](const Deck& d) { return d.model.head_dim % 2 != 0; },
+     [](const Deck& d) {
+       return Words{{"legal", d.model.head_dim + 1}};
+     }},
+    {"model.rope_high_freq_factor model.rope_low_freq_factor model.rope_scaling",
+     "{at}: model.rope_high_freq_factor ({model.rope_high_freq_factor}) must be above "
+     "model.rope_low_freq_factor ({model.rope_low_freq_factor})",
+     [](const Deck& d) {
+       const Model& m = d.model;
+       return m.rope_scaling == "llama3" && m.rope_high_freq_factor <= m.rope_low_freq_factor;
+     }},
+    {"model.frozen model.trainable lora.rank",
+     "model.frozen freezes every parameter: nothing is left to train"},
+    {"lora.rank model.from lora.random_base",
+     "{at}: lora.rank = {lora.rank} trains adapters of a model whose weights would be drawn at random: set "
+     "model.from to the model that they belong to, or lora.random_base = true if random weights are what you "
+     "want"},
+    {"lora.rank lora.targets",
+     "lora.rank = {rank} needs lora.targets, the layers that get adapters, and they are empty"},
+    // Batch, mesh, pipeline and sharding.
+    {"batch.global batch.micro mesh.replicate mesh.shard",
+     "{at}: batch.global ({batch.global}) = batch.micro ({batch.micro}) x data-parallel ranks ({ranks}) x "
+     "accumulation ({accumulation}): the accumulation must be whole; nearest legal: batch.global = {legal}"},
+    {"batch.global batch.micro",
+     "{at}: batch.global ({batch.global}) is {accumulation} micro-batches of batch.micro ({batch.micro}) for "
+     "each of {ranks} data-parallel ranks, more than the {most} that a step may have: take a larger "
+     "batch.micro, or at most batch.global = {legal}"},
+    {"mesh.pipeline mesh.replicate mesh.shard mesh.context mesh.tensor",
+     "{open} are both -1; at most one degree of the mesh may be"},
+    {"mesh.tensor model.num_attention_heads model.intermediate_size model.vocab_size",
+     "{at}: mesh.tensor = {mesh.tensor}: each rank needs a head of attention (the model has "
+     "{model.num_attention_heads}), a column of the feed-forward (model.intermediate_size = "
+     "{model.intermediate_size}) and a word (model.vocab_size = {model.vocab_size}): legal are 1 to {most}"},
+    {"mesh.tensor precision.fp8",
+     "{at}: mesh.tensor = {mesh.tensor}: precision.fp8 = {precision.fp8} needs heads and columns of the "
+     "feed-forward in parts whose sizes are multiples of {multiple}{keys}; nearest legal: {nearest} (legal "
+     "for this model: {legal}), or precision.fp8 = \"none\""},
+    {"tensor.overlap tensor.sequence_parallel",
+     "{at}: tensor.overlap = true cuts what tokens that are split over mesh.tensor send: set "
+     "tensor.sequence_parallel = true, or tensor.overlap = false"},
+    {"pipeline.schedule mesh.pipeline",
+     "{at}: {file} has lines for {ranks}, and mesh.pipeline is {mesh.pipeline}"},
+    {"pipeline.schedule batch.global batch.micro",
+     "{at}: {file} is a schedule of {of_file} micro-batches, and a step has {of_step}: a batch.global of "
+     "{legal} has as many"},
+    {"pipeline.stages_per_rank pipeline.schedule",
+     "{at}: pipeline.stages_per_rank = {pipeline.stages_per_rank}, but with pipeline.schedule = "
+     "{pipeline.schedule} every rank has {chunks}: leave it out, or take \"interleaved\""},
+    {"mesh.pipeline model.num_hidden_layers pipeline.stages_per_rank",
+     "{at}: {cut} makes {stages} stages, and the model has {model.num_hidden_layers} layers "
+     "(model.num_hidden_layers): each stage needs one"},
+    {"pipeline.layers mesh.pipeline pipeline.stages_per_rank",
+     "{at}: pipeline.layers has {numbers} numbers, and {cut} makes {stages} stages: give one for each"},
+    {"pipeline.layers model.num_hidden_layers",
+     "{at}: pipeline.layers has {sum} layers in all, and the model has {model.num_hidden_layers} "
+     "(model.num_hidden_layers)"},
+    {"sharding.strategy mesh.shard mesh.pipeline",
+     "sharding.strategy = {strategy} ({source}): {ranks} ranks{stages} are not whole nodes of {node}; give "
+     "mesh.shard, a divisor of {ranks}: {legal}"},
+    {"sharding.strategy mesh.tensor mesh.context",
+     "sharding.strategy = {strategy} ({source}): mesh.tensor x mesh.context ({beside}) does not divide a "
+     "node's {node} ranks{stages}; give mesh.shard"},
+    {"sharding.reshard_after_forward mesh.shard",
+     "{at}: sharding.reshard_after_forward ({group}) does not divide mesh.shard ({mesh.shard}); nearest "
+     "legal: {legal}"},
+    {"sharding.unit sharding.unit_patterns",
+     "{at}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
+     "as [\"model.layers.*.mlp\"]",
+     [](const Deck& d) { return d.sharding.unit == "pattern" && d.sharding.unit_patterns.empty(); }},
+    {"sharding.unit_patterns sharding.unit",
+     "{at}: sharding.unit_patterns is used by sharding.unit = \"pattern\" only, and that is {sharding.unit}; "
+     "choose one of them",
+     [](const Deck& d) { return d.sharding.unit != "pattern" && !d.sharding.unit_patterns.empty(); }},
+    {"sharding.unit_patterns model.*",
+     "sharding.unit_patterns: '{pattern}' matches {parameter}, which is one product with {leader} and lies "
+     "beside it: name the latter's module, or one that holds both"},
+    // Precision, recomputation, offload and optimizer.
+    {"precision.parameters precision.gradients precision.reduce precision.master precision.moments "
+     "precision.preset",
+     "{at}: fp64 is legal for all five dtypes of [precision] together only; {doubles} fp64: write "
+     "precision.preset = \"fp64\" alone"},
+    {"precision.* precision.parameters",
+     "{at}: {key} = \"{type}\" does not go with precision.parameters = {precision.parameters}: expected "
+     "{legal}; nearest legal: {nearest}"},
+    {"precision.rounding precision.master precision.preset",
+     "{at}: precision.rounding = \"stochastic\" needs precision.master = \"bf16\", but that is "
+     "{precision.master}; nearest legal: auto",
+     [](const Deck& d) { return d.precision.rounding == "stochastic" && d.precision.master != DType::bf16; }},
+    {"precision.fp8 precision.parameters precision.preset",
+     "{at}: precision.fp8 = {precision.fp8} needs precision.parameters = \"bf16\", but that is "
+     "{precision.parameters}; nearest legal: none",
+     [](const Deck& d) { return d.precision.fp8 != "none" && d.precision.parameters != DType::bf16; }},
+    {"precision.fp8 model.hidden_size model.intermediate_size",
+     "precision.fp8 = \"{scaling}\": no linear layer of the model has sizes that are multiples of "
+     "{multiple}"},
+    {"precision.moments optimizer.name",
+     "{at}: precision.moments = {precision.moments} does not go with optimizer.name = \"adamw_8bit\" "
+     "({source}), whose moments have 8 bits; leave it out"},
+    {"loss_scaling.* precision.parameters",
+     "{at}: {key} = {value} is for fp16 parameters only, and precision.parameters = {precision.parameters}; "
+     "leave it out, or write precision.preset = \"deepspeed-fp16\""},
+    {"loss_scaling.min_scale loss_scaling.initial_scale_power",
+     "{at}: loss_scaling.min_scale ({loss_scaling.min_scale}) is above the scale to begin with, 2 to the "
+     "power of loss_scaling.initial_scale_power ({loss_scaling.initial_scale_power}); nearest legal: "
+     "{legal}"},
+    {"recompute.mode recompute.pieces",
+     "{at}: recompute.mode = \"selective\" needs recompute.pieces, what is run again, such as [\"norm\", "
+     "\"swiglu\"]",
+     [](const Deck& d) { return d.recompute.mode == "selective" && d.recompute.pieces.empty(); }},
+    {"recompute.pieces recompute.mode",
+     "{at}: recompute.pieces is used by recompute.mode = \"selective\" only, and that is {recompute.mode}; "
+     "choose one of them",
+     [](const Deck& d) { return d.recompute.mode != "selective" && !d.recompute.pieces.empty(); }},
+    {"recompute.every recompute.mode",
+     "{at}: recompute.every = {recompute.every} needs recompute.mode = \"full\", and that is "
+     "{recompute.mode}; nearest legal: 1",
+     [](const Deck& d) { return d.recompute.every != 1 && d.recompute.mode != "full"; }},
+    {"offload.* offload.nvme_path",
+     "{at}: {key} = \"nvme\" needs offload.nvme_path, folders on drives of the node"},
+    {"optimizer.nesterov optimizer.momentum",
+     "{at}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
+     [](const Deck& d) { return d.optimizer.nesterov && d.optimizer.momentum <= 0; }},
+    {"optimizer.during_backward optimizer.max_norm",
+     "{at}: optimizer.during_backward = true steps before the gradient's norm is known, and "
+     "optimizer.max_norm = {optimizer.max_norm} clips by it; nearest legal: false",
+     [](const Deck& d) { return steps_in_backward(d) && d.optimizer.max_norm != 0; }},
+    {"optimizer.during_backward precision.parameters precision.preset",
+     "{at}: optimizer.during_backward = true takes steps that cannot be skipped, and precision.parameters = "
+     "\"fp16\" finds its loss scale by skipping some; nearest legal: false",
+     [](const Deck& d) { return steps_in_backward(d) && d.precision.parameters == DType::f16; }},
+    {"optimizer.during_backward mesh.pipeline",
+     "{at}: optimizer.during_backward = true is not there for stages of a pipeline (mesh.pipeline = "
+     "{mesh.pipeline}); nearest legal: false",
+     [](const Deck& d) { return steps_in_backward(d) && d.mesh.pipeline != 1; }},
+    // Learning rate, checkpoints, watchdog and machine.
+    {"schedule.warmup run.steps run.tokens run.epochs",
+     "{at}: schedule.warmup ({schedule.warmup}) is not below the run's {steps} steps; nearest legal: "
+     "{legal}"},
+    {"schedule.name schedule.decay",
+     "{at}: schedule.name = \"wsd\" needs schedule.decay, the steps of its final decay",
+     [](const Deck& d) { return d.schedule.name == "wsd" && d.schedule.decay <= 0; }},
+    {"schedule.decay schedule.warmup run.steps",
+     "{at}: schedule.warmup ({schedule.warmup}) + schedule.decay ({schedule.decay}) = {sum} exceeds the "
+     "run's {steps} steps; nearest legal decay: {legal}"},
+    {"run.steps run.tokens run.epochs batch.global data.sequence",
+     "{at}: {steps} steps of batch.global x data.sequence = {tokens} tokens are more tokens than can be "
+     "counted; nearest legal: {legal} steps"},
+    {"checkpoint.keep_every checkpoint.interval",
+     "{at}: checkpoint.keep_every = {checkpoint.keep_every} is no multiple of checkpoint.interval = "
+     "{checkpoint.interval}, so that few steps of the one are of the other; nearest legal: {legal}",
+     [](const Deck& d) {
+       const Checkpoint& c = d.checkpoint;
+       return c.keep_every != 0 && c.interval > 0 && c.keep_every % c.interval != 0;
+     },
+     [](const Deck& d) {
+       return Words{{"legal", multiple_of_interval(d.checkpoint)}};
+     }},
+    {"checkpoint.keep_best evaluation.interval",
+     "{at}: checkpoint.keep_best = {checkpoint.keep_best} needs validation losses, and evaluation.interval = "
+     "0 computes none; nearest legal: 0",
+     [](const Deck& d) { return d.checkpoint.keep_best != 0 && d.evaluation.interval <= 0; }},
+    {"checkpoint.memory_copies checkpoint.interval",
+     "{at}: checkpoint.memory_copies = {checkpoint.memory_copies} goes on from snapshots as from "
+     "checkpoints, and checkpoint.interval = -1 writes none; nearest legal: 0",
+     [](const Deck& d) { return d.checkpoint.memory_copies != 0 && d.checkpoint.interval < 0; }},
+    {"checkpoint.export checkpoint.interval",
+     "{at}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
+     "writes none; nearest legal: 0",
+     [](const Deck& d) { return !d.checkpoint.export_to.empty() && d.checkpoint.interval < 0; }},
+    {"checkpoint.export_adapter lora.rank",
+     "{at}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
+     [](const Deck& d) { return d.checkpoint.export_adapter && d.lora.rank <= 0; }},
+    {"checkpoint.export_adapter model.trainable",
+     "{at}: checkpoint.export_adapter = true writes the adapters alone, and model.trainable has weights of "
+     "the model trained beside them: leave one of the two out",
+     [](const Deck& d) { return d.checkpoint.export_adapter && !d.model.trainable.empty(); }},
+    {"watchdog.audit_interval device.deterministic",
+     "{at}: watchdog.audit_interval = {watchdog.audit_interval} needs device.deterministic = true: steps are "
+     "computed twice, and are to have the same bits",
+     [](const Deck& d) { return d.watchdog.audit_interval != 0 && !d.device.deterministic; }},
+    {"watchdog.non_finite optimizer.during_backward",
+     "{at}: watchdog.non_finite = \"stop\" saves the state before the step, which optimizer.during_backward "
+     "= true does not keep (such a step ends the run there anyway, unsaved); nearest legal: skip",
+     [](const Deck& d) { return d.watchdog.non_finite == "stop" && steps_in_backward(d); }},
+    {"watchdog.non_finite precision.parameters precision.preset",
+     "{at}: watchdog.non_finite = \"stop\" does not go with precision.parameters = \"fp16\", whose loss "
+     "scale is found by steps that are not finite; nearest legal: skip",
+     [](const Deck& d) { return d.watchdog.non_finite == "stop" && d.precision.parameters == DType::f16; }},
+    {"cluster.outside_memory cluster.device_memory cluster.preset",
+     "{at}: cluster.outside_memory ({cluster.outside_memory} GB) leaves nothing of cluster.device_memory "
+     "({cluster.device_memory} GB); it is a part of it",
+     [](const Deck& d) {
+       return d.cluster.device_memory != 0 && d.cluster.outside_memory >= d.cluster.device_memory;
+     }},
+    {"device.cuda_graphs offload.*",
+     "device.cuda_graphs = \"step\": the host reads and writes NVMe ({op}), so the step cannot be one graph: "
+     "set device.cuda_graphs = \"compute\", or send nothing to nvme in [offload]"},
+    {"device.cuda_graphs device.communicator",
+     "device.cuda_graphs = \"step\": the host drives the communication of {op}, so the step cannot be one "
+     "graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\""},
+};
+
+}  // namespace
+
+std::span<const Refusal> refusals() {
+  return table;
+}
+
+}  // namespace ztrain::config
