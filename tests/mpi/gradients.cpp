@@ -233,6 +233,12 @@ TEST(SharedGradients, AreCopiedBeforeTheyAreAddedTo) {
   expect_finite_differences(probe);
 }
 
+TEST(SharedGradients, OfALayerThatIsUsedTwiceAreFiniteDifferences) {
+  kernels::initialize_backend();
+  Probe probe(model_of(variants[0]), DType::f64, program::Recompute{}, false, 1, test::use_projection_twice);
+  expect_finite_differences(probe);
+}
+
 /// Only layers of one piece are joined.
 void keep_apart(model::Graph& graph, const Coordinate&) {
   for (model::Node& node : graph.nodes)

@@ -6,6 +6,7 @@
 #include "tests/support/as_planned.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/node_index.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain::strategies_test {
@@ -75,6 +76,21 @@ TEST_F(Strategies, AccumulationAgreesWithLargeMicroBatches) {
   const auto at_once = losses_of(session(), whole, spec(whole, "NO_SHARD"));
   ASSERT_EQ(here.size(), at_once.size());
   for (std::size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(here[i], at_once[i], 1e-5 * std::abs(at_once[i]));
+}
+
+TEST_F(Strategies, ALayerThatIsUsedTwiceHasTheSumOfBothGradients) {
+  const TinyModel m = model(2);
+  std::vector<double> expected;
+  for (const char* strategy : all_strategies)
+    for (const bool every : {true, false}) {
+      auto s = spec(m, strategy, DType::f64);
+      s.graph_passes.emplace_back(test::use_projection_twice);
+      s.sharding.reduce.every_micro = every;
+      const auto losses = losses_of(session(), m, s, 2);
+      if (expected.empty()) expected = losses;
+      for (std::size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(losses[i], expected[i], 1e-11) << strategy << ", reduce every micro-batch: " << every;
+    }
 }
 
 TEST_F(Strategies, HybridShardAgrees) {
