@@ -21,6 +21,7 @@ BASE = {"run": {"steps": 100}, "data": {"train": ["tokens.bin"]}, "batch": {"glo
 # Of the sources that write metrics.jsonl, and of the tables of docs/metrics.md.
 WRITTEN = re.compile(r'\{"(\w+)", r\.|\{"(\w+)", (?:bytes|to_json)|line\["(\w+)"\]|(?:seconds\[|seconds = \{\{|add\()"(\w+)"')
 KEY = re.compile(r"--([a-z_]+\.[a-z_0-9]+)=")
+NAMED_TEST = re.compile(r"\]\(\.\./(tests/[^)]+)\) `(\w+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -141,6 +142,12 @@ class Documents(zt.Case):
                 self.assertTrue((zt.SOURCE / page).parent.joinpath(link).exists(), f"{page}: {link}")
             self.assertNotIn("\n```", text, f"{page}: blocks are indented, so that this test finds them")
 
+
+    def test_tests_that_are_named_are_there(self):
+        rows = NAMED_TEST.findall((zt.SOURCE / "docs/correctness.md").read_text())
+        self.assertGreater(len(rows), 40)
+        for file, name in rows:
+            self.assertRegex((zt.SOURCE / file).read_text(), rf"(\w+, |def ){name}\b", f"docs/correctness.md: {file}")
 
     def test_all_keys_of_metrics_are_listed(self):
         listed = set()
