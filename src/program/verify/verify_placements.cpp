@@ -152,7 +152,6 @@ class Checker {
   void set_all(const std::vector<TensorId>& tensors, const Spreads& spreads) {
     for (const TensorId t : tensors) set(t, spreads);
   }
-
   /// All of a flat range, or the shard that a view is. Between tiers pieces are of all, or of a shard.
   Flat read_flat(TensorId t, TensorId to = no_tensor) const {
     Flat flat = flat_.at(program_.storage(t));
