@@ -30,7 +30,7 @@ using checkpoint::part_axes;
 using checkpoint::SavePart;
 
 constexpr const char* fault_of_ztrain =
-    "this is a fault of ztrain, please report it; checkpoint.interval = -1 trains without checkpoints";
+    "this is a defect of ztrain, please report it; checkpoint.interval = -1 trains without checkpoints";
 
 std::uint64_t hash_of(const SavePart& part) {
   return hash_text(fmt::format("{}", fmt::join(checkpoint::lines_of(part), "\n")));

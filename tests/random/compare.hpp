@@ -12,11 +12,11 @@ namespace ztrain::random_decks {
 /// Largest relative differences of two runs.
 struct Apart {
   double loss = 0, norm = 0, validation = 0;
-  double weights = 0;  ///< mean absolute difference over the largest weight tensor's, in learning rates
+  double weights = 0;  ///< largest mean absolute difference of a tensor of weights
 };
 
 struct Bound {
-  std::string name;  ///< what decides it, such as "fp32 adamw"
+  std::string name;  ///< what decides it, such as "fp32 smooth"
   Apart apart;
 };
 

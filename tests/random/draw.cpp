@@ -172,6 +172,7 @@ Sample draw(std::uint64_t seed) {
   constexpr std::array ranks{1, 2, 2, 2, 3, 4, 4, 4, 4, 6, 8, 8};
   constexpr std::array globals{4, 6, 8, 12, 16, 24};
   Sample sample;
+  sample.seed = seed;
   sample.ranks = dice.one_of(ranks, "ranks");
   sample.numerics.push_back(fmt::format("--batch.global={}", dice.one_of(globals, "batch.global")));
   draw_rows(numerics(), dice, sample.numerics);
@@ -180,32 +181,26 @@ Sample draw(std::uint64_t seed) {
 }
 
 Sample placed_anew(const Sample& sample, std::uint64_t seed, int ranks) {
-  Sample other{ranks, sample.numerics, {}};
+  Sample other{seed, ranks, sample.numerics, {}};
   draw_placement(other, Dice(seed));
   return other;
 }
 
 std::string text_of(const Sample& sample) {
-  return fmt::format("{}\t{}\t|\t{}", sample.ranks, fmt::join(sample.numerics, "\t"),
+  return fmt::format("{}\t{}\t{}\t|\t{}", sample.seed, sample.ranks, fmt::join(sample.numerics, "\t"),
                      fmt::join(sample.placement, "\t"));
 }
 
 Sample sample_of(const std::string& text) {
-  Sample sample;
-  bool first = true, placed = false;
+  Words words;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find('\t', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (first)
-      sample.ranks = std::stoi(word);
-    else if (word == "|")
-      placed = true;
-    else if (!word.empty())
-      (placed ? sample.placement : sample.numerics).push_back(word);
-    first = false;
+    words.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  return sample;
+  const auto bar = std::ranges::find(words, "|");
+  REQUIRE(words.size() > 2 && bar != words.end(), "no line of a sample: {}", text);
+  return {std::stoull(words[0]), std::stoi(words[1]), {words.begin() + 2, bar}, {bar + 1, words.end()}};
 }
 
 }  // namespace ztrain::random_decks

@@ -11,6 +11,7 @@ namespace ztrain::random_decks {
 using Words = std::vector<std::string>;
 
 struct Sample {
+  std::uint64_t seed = 0;
   int ranks = 1;
   Words numerics;   ///< of the model, its data and its optimizer
   Words placement;  ///< the mesh, and all that changes no number but by rounding
@@ -30,7 +31,7 @@ Sample draw(std::uint64_t seed);
 /// The same numerics, placed in another way on this number of ranks.
 Sample placed_anew(const Sample& sample, std::uint64_t seed, int ranks);
 
-/// "2 ranks: --mesh.shard=2 ..." : what reproduces a failure.
+/// Seed, ranks, numerics, "|" and placement, with tabs between all words: a line that runs the sample again.
 std::string text_of(const Sample& sample);
 
 /// A line that text_of() made.

@@ -2,7 +2,7 @@
 """Runs many random decks, and shrinks one that fails to the keys that it needs.
 
     random_decks.py EXECUTABLE --seeds 0:5000       prints each failing deck, and the worst differences
-    random_decks.py EXECUTABLE --shrink "4<tab>..." a line that a failure printed; prints the smallest deck
+    random_decks.py EXECUTABLE --shrink "17<tab>4<tab>..." a line that a failure printed; prints the smallest deck
 
 EXECUTABLE is random_decks of the build; ZTRAIN_MPIRUN is the launcher with its options.
 """
@@ -38,24 +38,26 @@ class Runner:
     def lines(self, lines):
         """{line: why it failed} of samples, and all that was printed."""
         failed, printed = {}, ""
-        left = list(lines)
         for ranks in sorted({1} | {ranks_of(line) for line in lines}):
-            file = self.folder / "decks.txt"
-            file.write_text("\n".join(left) + "\n")
-            output, passed = self.run(ranks, str(file))
-            printed += output
-            if passed:
-                continue
-            found = failures(output)
-            last = re.findall(r"^line\d+: (\d+\t.*)$", output, re.M)
-            if not found and last:  # it crashed or hung
-                found = {last[-1]: output[-2000:]}
-            failed |= found or {left[0]: output[-2000:]}
+            left = list(lines)
+            while left:
+                file = self.folder / "decks.txt"
+                file.write_text("\n".join(left) + "\n")
+                output, passed = self.run(ranks, str(file))
+                printed += output
+                failed |= {} if passed else failures(output)
+                if passed or re.search(r"^.*\[==========\].* ran\.", output, re.M):
+                    break
+                # It crashed or hung, in the sample that it told of last.
+                told = re.findall(r"^\d+: (\d+\t.*)$", output, re.M)
+                last = told[-1] if told else left[0]
+                failed[last] = output[-2000:]
+                left.remove(last)
         return failed, printed
 
 
 def ranks_of(line):
-    return int(line.split("\t", 1)[0])
+    return int(line.split("\t", 2)[1])
 
 
 def failures(output):
@@ -81,7 +83,7 @@ def worst(printed, table):
 
 
 def count(printed, what):
-    return sum(int(n) for n in re.findall(rf"(\d+) {what}", printed))
+    return sum(int(n) for n in re.findall(rf"(\d+) {what}", printed, re.M))
 
 
 def many(runner, first, total, batch):
@@ -103,7 +105,9 @@ def many(runner, first, total, batch):
 
 def shrink(runner, line):
     """Leaves out word after word, as long as the sample fails."""
-    words = line.split("\t")[1:]
+    if not runner.lines([line])[0]:
+        sys.exit("this deck does not fail")
+    seed, _, *words = line.split("\t")
     needed = ("--batch.global=", "--mesh.shard=", "|")
     changed = True
     while changed:
@@ -112,12 +116,12 @@ def shrink(runner, line):
             fewer = [w for w in words if w is not word]
             if word.startswith(needed):
                 continue
-            smaller = "\t".join([str(mesh_ranks(fewer)), *fewer])
+            smaller = "\t".join([seed, str(mesh_ranks(fewer)), *fewer])
             if runner.lines([smaller])[0]:
                 words, changed = fewer, True
                 print(f"also without {word}", flush=True)
                 break
-    return "\t".join([str(mesh_ranks(words)), *words])
+    return "\t".join([seed, str(mesh_ranks(words)), *words])
 
 
 def mesh_ranks(words):

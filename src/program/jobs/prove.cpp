@@ -45,8 +45,12 @@ void prove(const JobSpec& spec, const std::function<void()>& proof) try { proof(
     if (choice.is_made(spec)) keys.emplace_back(choice.keys);
   constexpr std::size_t most = 3;
   if (keys.size() > most) keys.resize(most);
-  fail("{} (a defect of ztrain, not of the deck: the proof of the step refuses it; please report it{}{})",
-       e.what(), keys.empty() ? "" : ", and meanwhile change ", fmt::join(keys, ", or "));
+  const std::string way_out =
+      keys.empty() ? "" : fmt::format("; meanwhile change {}", fmt::join(keys, ", or "));
+  const std::string said = e.what();
+  if (said.find("a defect of ztrain") != said.npos) fail("{}{}", said, way_out);
+  fail("{} (a defect of ztrain, not of the deck: the proof of the step refuses it; please report it{})", said,
+       way_out);
 }
 
 }  // namespace ztrain::program

@@ -119,8 +119,8 @@ TEST(SavePlan, GoesOnInAnotherDatasetBeforeOneIsTooLarge) {
   std::vector<PieceRow> pieces(3);
   std::vector<PieceRow*> rows;
   for (PieceRow& piece : pieces) {
-    piece.slice_begin = std::ssize(rows) * piece.count;
     piece.count = largest_dataset / 2;
+    piece.slice_begin = std::ssize(rows) * piece.count;
     rows.push_back(&piece);
   }
   const auto datasets = lay_out(catalog, rows);

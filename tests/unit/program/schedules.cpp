@@ -216,45 +216,6 @@ TEST(Schedules, AListThatIsNoStepDoesNotCompile) {
             std::string::npos);
 }
 
-/// Returns the turns, by rank and number, that have begun when a rank has what it needs for a turn.
-std::set<std::pair<int, int>> before(const PipelineOrder& order, int rank, int turn) {
-  const MessageMap map(order.map);
-  std::map<MessageId, std::pair<int, int>> sent;
-  for (int r = 0; r < order.map.ranks; ++r)
-    for (int t = 0; t < std::ssize(order.turns[at(r)]); ++t)
-      if (const auto id = map.sent_by(r, order.turns[at(r)][at(t)])) sent[*id] = {r, t};
-  std::set<std::pair<int, int>> known;
-  for (std::vector<std::pair<int, int>> open{{rank, turn}}; !open.empty();) {
-    const auto [r, t] = open.back();
-    open.pop_back();
-    if (!known.insert({r, t}).second) continue;
-    if (t > 0) open.emplace_back(r, t - 1);
-    if (const auto id = map.needed_by(r, order.turns[at(r)][at(t)])) open.push_back(sent.at(*id));
-  }
-  return known;
-}
-
-TEST(Schedules, WhatIsSentIsKeptUntilItsReceiveIsKnownToHaveBegun) {
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
-    for (const int ranks : {2, 3, 4}) {
-      const PipelineOrder order = test::order_of(find_schedule(name), ranks, 5);
-      const MessagePlanner planner(order);
-      for (int rank = 0; rank < ranks; ++rank)
-        for (const auto& [id, until] : planner.of(rank).received) {
-          const int to = MessageMap(order.map).receiver(id);
-          const std::pair begun{to, planner.of(to).begins.at(id)};
-          const auto& turns = order.turns[at(rank)];
-          const auto sent = std::ranges::find_if(
-              turns, [&](const Turn& t) { return MessageMap(order.map).sent_by(rank, t) == id; });
-          const auto first = static_cast<int>(sent - turns.begin()),
-                     last = static_cast<int>(turns.size()) - 1;
-          EXPECT_TRUE(until == last || before(order, rank, until).contains(begun)) << name << " " << until;
-          EXPECT_TRUE(until == first || !before(order, rank, until - 1).contains(begun))
-              << name << " " << until;
-        }
-    }
-}
-
 /// In time and memory in proportion to the turns of all ranks.
 TEST(Schedules, MessagesOfHundredsOfRanksArePlannedAtOnce) {
   PipelineSteps steps(find_schedule("zb-v"), 500, 1);
