@@ -39,6 +39,9 @@ std::string format_duration(double seconds);
 /// one edit, and a third of the word.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+/// Returns the text as a cell of a Markdown table, in which "|" is written "\|".
+std::string markdown_cell(std::string_view text);
+
 /// Shell-style, the whole text: * stands for any run of characters (dots and slashes too), ? for one, [a-z]
 /// for one of a set and [!a-z] for one outside it.
 bool glob_match(std::string_view pattern, std::string_view text);

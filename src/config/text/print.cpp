@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
+#include "base/text.hpp"
 #include "config/text/value.hpp"
 #include "config/validate/refusals.hpp"
 
@@ -37,21 +38,11 @@ std::string template_entry(const Field& field) {
   return fmt::format("\n{}{}{}\n", comment(field.doc), comment(facts(field)), setting);
 }
 
-/// For a cell of a Markdown table.
-std::string cell(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '|') result += '\\';
-    result += c;
-  }
-  return result;
-}
-
 std::string markdown_row(const Field& field) {
   return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", field.member(), type_name(field),
                      field.standard.empty() ? "*must be given*" : fmt::format("`{}`", field.standard),
-                     field.unit, cell(legal_text(field)), field.free_on_resume ? "yes" : "no",
-                     cell(field.doc));
+                     field.unit, markdown_cell(legal_text(field)), field.free_on_resume ? "yes" : "no",
+                     markdown_cell(field.doc));
 }
 
 constexpr const char* markdown_head = R"(# The input deck

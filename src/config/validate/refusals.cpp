@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "config/fields/fields.hpp"
 #include "config/text/value.hpp"
 #include "config/validate/validate.hpp"
@@ -34,7 +35,7 @@ void walk(std::string_view message, Literal&& literal, Word&& word) {
   }
 }
 
-/// The place of the first of the keys that was given, or the deck.
+/// Returns the source of the first of the keys that the deck gives; the deck's path if it gives none.
 std::string blamed(const Deck& deck, std::string_view keys) {
   for (const std::string_view key : split(keys))
     if (is_explicit(deck, key)) return source_of(deck, key);
@@ -78,6 +79,13 @@ bool has_words_of(std::string_view text, const Refusal& row) {
   return all;
 }
 
+/// Returns whether a word that follows `text` may be empty. Such a word brings the space before it along.
+bool is_optional_behind(std::string_view text) {
+  if (text.empty()) return false;
+  const char last = text.back();
+  return last == '.' || (last >= 'a' && last <= 'z');
+}
+
 }  // namespace
 
 void refuse(const Deck& deck, std::string_view keys, const Words& words) {
@@ -101,20 +109,19 @@ const Refusal* refusal_of(std::string_view message) {
 
 std::string refusals_markdown() {
   std::string text =
-      "\n## Combinations that are refused\n\nEach of these keys is legal by itself. `ztrain check` tells of "
-      "all but those of device.cuda_graphs, and a run of all before its first step. \"...\" stands for the "
-      "deck's values. What depends on "
-      "files, on a checkpoint or on the machine is not listed.\n\n| keys | what is told |\n| --- | --- |\n";
+      "\n## Combinations that are refused\n\nEach of these keys is legal by itself. `ztrain check DECK "
+      "--ranks N` reports all of them except those of device.cuda_graphs; a run reports each before its "
+      "first step. \"...\" stands for the deck's values. What depends on files, on a checkpoint or on the "
+      "machine is not listed.\n\n| keys | what is told |\n| --- | --- |\n";
   for (const Refusal& row : refusals()) {
     std::string keys, message;
     for (const std::string_view key : split(row.keys))
       keys += (keys.empty() ? "`" : ", `") + std::string(key) + "`";
     walk(
         row.message.substr(row.message.starts_with("{at}: ") ? 6 : 0),
-        [&](std::string_view literal) { message += literal; }, [&](std::string_view) { message += "..."; });
-    for (std::size_t bar = message.find('|'); bar != message.npos; bar = message.find('|', bar + 2))
-      message.insert(bar, "\\");
-    text += "| " + keys + " | " + message + " |\n";
+        [&](std::string_view literal) { message += literal; },
+        [&](std::string_view) { message += is_optional_behind(message) ? "" : "..."; });
+    text += "| " + keys + " | " + markdown_cell(message) + " |\n";
   }
   return text;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The combinations of keys that are refused although each key's value is legal by itself: one table, which
-// validation walks, of which docs/inputs.md prints a section, and through which later stages refuse as well.
+// The combinations of keys that are refused although each key's value is legal by itself. One table has them
+// all. Validation evaluates its rows, later stages throw through it, and docs/inputs.md prints it.
 
 #include <fmt/format.h>
 
@@ -26,10 +26,11 @@ struct Word {
 using Words = std::vector<Word>;
 
 struct Refusal {
-  /// Names the row. Keys are separated by spaces; the first that the deck gives is the place that is blamed.
+  /// Keys, separated by spaces; they identify the row. {at} is the source of the first key that the deck
+  /// gives, or the deck's path if it gives none.
   std::string_view keys;
-  /// What is told. {section.key} is the key's value, {at} the place; other words are given with the row or by
-  /// who throws.
+  /// What is told. {section.key} is the key's value. Words other than that and {at} come from `words` or from
+  /// the caller of refuse().
   std::string_view message;
   /// Whether a deck has the combination; null: another function or a later stage finds out, and throws.
   bool (*met)(const Deck&) = nullptr;
@@ -40,16 +41,16 @@ struct Refusal {
 /// All rows, in the order in which validation walks them.
 std::span<const Refusal> refusals();
 
-/// Throws Error with the message of the row with these keys. "at" among the words replaces the blamed place.
+/// Throws Error with the message of the row with these keys. "at" among the words replaces the source.
 [[noreturn]] void refuse(const Deck& deck, std::string_view keys, const Words& words = {});
 
-/// The same for those who have no deck: all words of the message are given.
+/// For callers without a deck: `words` must have every word of the message.
 [[noreturn]] void refuse(std::string_view keys, const Words& words = {});
 
 /// Throws Error if the deck meets the row.
 void check_refusal(const Refusal& row, const Deck& deck);
 
-/// The row whose message this is, or contains; null: none.
+/// Returns the first row whose fixed words occur in `message` in their order; null if there is none.
 const Refusal* refusal_of(std::string_view message);
 
 /// The section of docs/inputs.md.

@@ -222,7 +222,7 @@ constexpr Refusal table[]{
      [](const Deck& d) { return d.checkpoint.memory_copies != 0 && d.checkpoint.interval < 0; }},
     {"checkpoint.export checkpoint.interval",
      "{at}: checkpoint.export needs the checkpoint at the end of the run, and checkpoint.interval = -1 "
-     "writes none; nearest legal: 0",
+     "writes none; set checkpoint.interval = 0, or leave checkpoint.export out",
      [](const Deck& d) { return !d.checkpoint.export_to.empty() && d.checkpoint.interval < 0; }},
     {"checkpoint.export_adapter lora.rank",
      "{at}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
