@@ -88,7 +88,7 @@ void check_saves(telemetry::Console& console, const config::Deck& deck, const mo
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) nodes.push_back(rank / ranks_per_node);
   const job::SaveParts parts(graph, spec);
   const checkpoint::SavePlan saves = job::plan_saves(deck, spec.mesh, parts.by_place(), nodes);
-  console.print(fmt::format("each checkpoint is {} in {} of {}: all ranks agree\n",
+  console.print(fmt::format("each checkpoint: {}, {}, {} in all; all ranks agree on it\n",
                             format_decimal_bytes(static_cast<double>(saves.bytes())),
                             count_text(std::ssize(saves.files), "shard file"),
                             count_text(saves.datasets(), "dataset")));

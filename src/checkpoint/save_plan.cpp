@@ -16,7 +16,7 @@
 namespace ztrain::checkpoint {
 namespace {
 
-/// A name has one granule, whoever says so.
+/// Adds a state. Throws Error if the catalog has the state with another granule.
 void add_state(Catalog& catalog, const StateEntry& state) {
   const auto known = std::ranges::find(catalog.states, state.name, &StateEntry::name);
   if (known == catalog.states.end())
@@ -70,7 +70,8 @@ class Planner {
       if (std::ranges::find(distinct, part) == distinct.end()) distinct.push_back(part);
     for (const SavePart* part : distinct) {
       merge(plan_.catalog, catalog_of(part->layout, part->states));
-      // A dataset that goes on in another one is cut where a rank's piece ends.
+      // A dataset above largest_dataset is split between two ranks' pieces. If a unit is that large, shards
+      // must not be merged into one row.
       for (const FlatUnit& unit : part->layout.units())
         keeps_cuts_ = keeps_cuts_ || unit.elements() * mesh[Axis::tensor] > largest_dataset;
     }
@@ -130,10 +131,9 @@ class Planner {
     const Layout& layout = part_of(place).layout;
     return std::ranges::any_of(layout.units(), [&](const FlatUnit& unit) {
       const std::int64_t begin = place.index_in(state_axes) * unit.shard_elements;
-      return std::ranges::any_of(unit.segments, [&](const Segment& s) {
-        return s.begin < begin + unit.shard_elements && begin < s.begin + s.count &&
-               owns(place, layout.parameters()[at(s.parameter)]);
-      });
+      const auto pieces = layout.pieces(unit.unit, begin, begin + unit.shard_elements);
+      return std::ranges::any_of(
+          pieces, [&](const Piece& piece) { return owns(place, layout.parameters()[at(piece.parameter)]); });
     });
   }
 

@@ -35,7 +35,7 @@ struct FormRow {
   std::int64_t flat_begin = 0;  ///< of the piece, in elements of its unit's flat range
 };
 
-/// The rows of ranks that share a layout and the forms of their states.
+/// Rows of ranks that share a layout and the forms of their states.
 class PartRows {
  public:
   /// layout and states outlive this.
@@ -73,7 +73,7 @@ struct PlannedDataset {
 /// the file's datasets in the order of their rows. Throws Error if a dataset would have two dtypes.
 std::vector<PlannedDataset> lay_out(const Catalog& catalog, std::vector<PieceRow*>& rows);
 
-/// What ranks save that differ in their shard or replica alone.
+/// What a rank saves; the same for all ranks that differ from it only in shard or replica.
 struct SavePart {
   Layout layout;
   std::vector<StateForm> states;

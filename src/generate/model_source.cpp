@@ -43,7 +43,7 @@ ModelSource open_checkpoint(const std::string& folder) {
 ModelSource open_here(const std::string& folder) {
   const bool described = file_exists(config::hf_config_path(folder)),
              saved = file_exists(fs::path(folder) / "index.h5");
-  if (!described) job::require_checkpoint_or_model(folder);
+  job::require_checkpoint_or_model(folder);
   return described && !saved ? open_hugging_face(folder) : open_checkpoint(folder);
 }
 

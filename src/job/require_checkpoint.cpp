@@ -46,7 +46,7 @@ void require_checkpoint(const std::string& folder) {
 }
 
 void require_checkpoint_or_model(const std::string& folder) {
-  if (file_exists(fs::path(folder) / "index.h5")) return;
+  if (file_exists(fs::path(folder) / "index.h5") || file_exists(config::hf_config_path(folder))) return;
   const std::string other = checkpoints_near(folder);
   fail(
       "'{}' is neither a checkpoint of ztrain (a folder step_N) nor a Hugging Face model (config.json and "

@@ -8,10 +8,11 @@ namespace ztrain::job {
 /// Throws Error that says what the folder is instead, where it is no checkpoint of ztrain.
 void require_checkpoint(const std::string& folder);
 
-/// The same for checkpoint.resume, which the message names.
-/// The same of a folder that may as well be a Hugging Face model, and is none.
+/// Throws Error that says what the folder is instead, unless it is a checkpoint of ztrain or has the
+/// config.json of a Hugging Face model.
 void require_checkpoint_or_model(const std::string& folder);
 
+/// The same as require_checkpoint, for checkpoint.resume, which the message names.
 void require_checkpoint_to_resume(const std::string& folder);
 
 }  // namespace ztrain::job

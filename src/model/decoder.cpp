@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/hf/weight_names.hpp"
 #include "model/builder.hpp"
 #include "model/family.hpp"
 
@@ -112,9 +113,10 @@ ValueId head(Builder& b, const config::Model& m, const Request& r, ValueId x, Va
   if (!loss) x = b.select_row("index", x, b.input("index", DType::i32, {1}));
   const ValueId h = norm(b, "model.norm", x, m);
   b.piece("head");
-  const ValueId weight = m.tie_word_embeddings ? embedding
-                                               : b.parameter(head_weight, {m.vocab_size, m.hidden_size},
-                                                             Init::normal, m.initializer_range);
+  const ValueId weight = m.tie_word_embeddings
+                             ? embedding
+                             : b.parameter(config::head_weight, {m.vocab_size, m.hidden_size}, Init::normal,
+                                           m.initializer_range);
   if (!loss) return b.linear("lm_head", h, weight);
   const ValueId targets = b.input("targets", DType::i32, {r.tokens});
   return b.head_loss("lm_head", h, weight, targets, b.input("weights", DType::f32, {r.tokens}));
@@ -131,7 +133,7 @@ Graph decoder(const config::Model& m, const Request& r) {
   b.block("model.embed_tokens");
   const Shared shared{r, document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
   const ValueId embedding =
-      b.parameter(embedding_weight, {m.vocab_size, m.hidden_size}, Init::normal, m.initializer_range);
+      b.parameter(config::embedding_weight, {m.vocab_size, m.hidden_size}, Init::normal, m.initializer_range);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
     const Block block{fmt::format("model.layers.{}", layer), window_of(m, layer)};

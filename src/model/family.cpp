@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/hf/weight_names.hpp"
 #include "model/attention_span.hpp"
 
 namespace ztrain::model {
@@ -33,7 +34,7 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
     if (p.trainable) first = std::min(first, p.unit);
   double flops = 0;
   for (const Parameter& p : graph.parameters) {
-    const bool looked_up = p.name == "model.embed_tokens.weight" && !dims.tie_word_embeddings;
+    const bool looked_up = p.name == config::embedding_weight && !dims.tie_word_embeddings;
     const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
     if (!looked_up) flops += passes * static_cast<double>(elements(p.shape));
   }

@@ -52,9 +52,6 @@ inline std::string scales_name(const std::string& parameter) {
   return "scales." + parameter;
 }
 
-/// The weight of the head, and that of the embedding, which a tied head has instead.
-inline constexpr const char *head_weight = "lm_head.weight", *embedding_weight = "model.embed_tokens.weight";
-
 struct Parameter {
   std::string name{};  ///< Hugging Face name
   Shape shape{};       ///< logical, whole

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "config/hf/weight_names.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -108,15 +109,15 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
       {"*.gate_proj.*", columns},
       {"*.up_proj.*", columns},
       {"*.down_proj.weight", rows},
-      {"model.embed_tokens.weight", words},
-      {"lm_head.weight", words},
+      {config::embedding_weight, words},
+      {config::head_weight, words},
   };
   return plan;
 }
 
 TensorPlan inference_plan(TensorPlan plan, const config::Model& dims) {
   plan.parameters.insert(plan.parameters.begin(),
-                         {dims.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight", {}});
+                         {dims.tie_word_embeddings ? config::embedding_weight : config::head_weight, {}});
   plan.sequence_parallel = false;
   return plan;
 }

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "config/hf/weight_names.hpp"
 #include "config/validate/refusals.hpp"
 
 namespace ztrain::model {
@@ -27,10 +28,10 @@ bool matches_any(const Graph& graph, const std::string& pattern) {
 
 std::string on_tied_head(const Graph& graph, const std::string& pattern) {
   const bool untied =
-      std::ranges::find(graph.parameters, head_weight, &Parameter::name) != graph.parameters.end();
-  if (untied || !(glob_match(pattern, "lm_head") || glob_match(pattern, head_weight))) return "";
+      std::ranges::find(graph.parameters, config::head_weight, &Parameter::name) != graph.parameters.end();
+  if (untied || !(glob_match(pattern, "lm_head") || glob_match(pattern, config::head_weight))) return "";
   return fmt::format("the head is tied to the embedding (model.tie_word_embeddings), and its weight is {}",
-                     embedding_weight);
+                     config::embedding_weight);
 }
 
 void require_match(const Graph& graph, const char* key, const std::string& pattern) {

@@ -55,6 +55,11 @@ std::optional<Stat> stat_of(int process) {
   return stat;
 }
 
+/// Returns whether a process in this state of /proc is stopped, by a signal or by a debugger.
+bool is_stopped(char state) {
+  return state == 'T' || state == 't';
+}
+
 /// Returns what a launcher has told the process of its rank; "" if it was started by none. mpirun's variables
 /// come first, because its ranks also have those of the srun that started mpirun's daemon.
 std::string rank_of_process(int process) {
@@ -222,10 +227,8 @@ std::string verdict(const Hang& hang) {
 std::string state_of_process(int process) {
   const std::optional<Stat> stat = stat_of(process);
   if (!stat) return "is gone";
+  if (is_stopped(stat->state)) return "is stopped";
   switch (stat->state) {
-    case 'T':
-    case 't':
-      return "is stopped";
     case 'Z':
     case 'X':
       return "is gone";
@@ -240,11 +243,13 @@ std::string stopped_neighbours() {
   std::string text;
   std::error_code error;
   if (rank_of_process(::getpid()).empty()) return text;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const int process = std::atoi(entry.path().filename().c_str());
+  // A range-for would throw at ++, which ends the process on the watchdog's thread.
+  std::filesystem::directory_iterator entry("/proc", error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const int process = std::atoi(entry->path().filename().c_str());
     if (process == 0) continue;
     const std::optional<Stat> stat = stat_of(process);
-    if (!stat || stat->parent != ::getppid() || state_of_process(process) != "is stopped") continue;
+    if (!stat || stat->parent != ::getppid() || !is_stopped(stat->state)) continue;
     if (const std::string rank = rank_of_process(process); !rank.empty())
       text += fmt::format("\nrank {} on the same node is stopped: process {}", rank, process);
   }

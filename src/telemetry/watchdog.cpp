@@ -145,11 +145,13 @@ void Watchdog::tell_place() {
   });
 }
 
-/// Whether this rank is the one to speak, and then what the ranks say in `text`. The lock is not held
-/// meanwhile.
+/// Returns whether this rank is the one to speak, and then adds to `text` what the ranks say. Releases the
+/// lock while it reads /proc and waits for other ranks, because beat() needs the lock.
 bool Watchdog::consult(std::string& text, std::unique_lock<std::mutex>& lock) {
   if (!places_) {
+    lock.unlock();
     text += stopped_neighbours();
+    lock.lock();
     return true;
   }
   const PlaceFolder folder = *places_;

@@ -63,20 +63,17 @@ std::string job_line(const runtime::Session& session) {
                      job.empty() ? "" : ", SLURM job " + job);
 }
 
-/// The files of the model that a run starts from stay as they are in an export, and so where its texts end.
+/// Returns a warning if the data end texts with another token than the files of the model. The files count,
+/// because generation and exports read the token there, even if the run starts from a later checkpoint.
 std::string warning_on_ends(const data::Tokenizer& tokenizer, const std::string& model_folder) {
   if (tokenizer.hash.empty() || tokenizer.ends.empty() || model_folder.empty()) return "";
-  std::vector<std::int32_t> known;
-  try {
-    known = config::hf_eos(model_folder);
-  } catch (const Error&) {  // training has no use for them
-    return "";
-  }
+  const std::vector<std::int32_t> known = config::hf_eos_if_valid(model_folder);
   const auto is_known = [&](std::int32_t end) { return std::ranges::count(known, end) > 0; };
   if (known.empty() || std::ranges::any_of(tokenizer.ends, is_known)) return "";
   return fmt::format(
-      "warning: texts of the data end with token {}, and by the files of {} with {}: a text that the trained "
-      "model makes would go on; add the token to eos_token_id there, or prepare the data with that tokenizer",
+      "warning: texts of the data end with token {}, but the files of {} end a text at {}: generation would "
+      "not stop at the token that the model learns; add the token to eos_token_id there, or prepare the data "
+      "with that tokenizer",
       fmt::join(tokenizer.ends, ", "), model_folder, fmt::join(known, ", "));
 }
 

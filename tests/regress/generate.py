@@ -241,7 +241,7 @@ class Asked(Generates):
         empty = self.folder / "empty"
         empty.mkdir(exist_ok=True)
         neither = r"is neither a checkpoint of ztrain \(a folder step_N\) nor a Hugging Face model .*: "
-        self.refused(self.words([1], model=empty), neither + "give a folder that has one of them")
+        self.refused(self.words([1], model=empty), neither + "give the folder of a checkpoint or of a model")
         hub = r"there is no such folder, nor '\S+'; .*: `hf download some-org/a-model --local-dir '\S+/some-org/a-model'`"
         self.refused(self.words([1], model="some-org/a-model"), neither + hub)
         (empty / "a.gguf").touch()

@@ -123,7 +123,7 @@ class FromCheckpoints(hf.Models):
         for folder, hint in (
             (self.folder / "nowhere", "there is no such folder; the files of a model of the Hugging Face hub"),
             (self.deck, "it is no folder"),
-            (empty, "give a folder that has one of them"),
+            (empty, "give the folder of a checkpoint or of a model"),
             (old, "it is a checkpoint that has lost its own: give another"),
             (adapter, "it holds adapters alone"),
             (self.first.parent, r"it holds checkpoints: give one of them, such as '\S+/step_3'"),

@@ -10,6 +10,7 @@
 #include "checkpoint/read/host_window.hpp"
 #include "checkpoint/read/weight_source.hpp"
 #include "config/hf/starting_point.hpp"
+#include "config/hf/weight_names.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -60,33 +61,32 @@ class TiedHead {
     const auto has = [&](const char* name) {
       return std::ranges::count(parameters, name, &ParameterShape::name) > 0;
     };
-    compares_ = !options.leaves_head && !has(head_weight) && has(embedding_weight) &&
-                source.shapes().contains(head_weight);
-    if (compares_ && source.shapes().at(head_weight) != source.shapes().at(embedding_weight)) differs(0);
+    compares_ = !options.leaves_head && !has(config::head_weight) && has(config::embedding_weight) &&
+                source.shapes().contains(config::head_weight);
+    if (compares_ && source.shapes().at(config::head_weight) != source.shapes().at(config::embedding_weight))
+      differs(0);
   }
 
-  bool is_of(const std::string& name) const { return compares_ && name == embedding_weight; }
+  bool is_of(const std::string& name) const { return compares_ && name == config::embedding_weight; }
 
-  /// Throws Error unless elements [begin, begin + count) of the head are those of the embedding.
-  void require_same(std::int64_t begin, std::int64_t count, const std::byte* embedding, DType dtype) {
-    const std::int64_t size = size_of(dtype);
+  /// Throws Error unless elements [begin, begin + count) of the head are those of the embedding. Compares in
+  /// fp32 whatever dtype the shards have, so that `ztrain check` and a run agree.
+  void require_same(std::int64_t begin, std::int64_t count) {
+    const std::int64_t size = size_of(DType::f32);
     head_.resize(static_cast<std::size_t>(count * size));
-    source_.read(head_weight, begin, count, head_.data(), dtype);
-    const auto at = std::mismatch(head_.begin(), head_.end(), embedding).first - head_.begin();
+    embedding_.resize(head_.size());
+    source_.read(config::head_weight, begin, count, head_.data(), DType::f32);
+    source_.read(config::embedding_weight, begin, count, embedding_.data(), DType::f32);
+    const auto at = std::ranges::mismatch(head_, embedding_).in1 - head_.begin();
     if (at < std::ssize(head_)) differs(begin + at / size);
   }
 
-  /// The same of all elements.
+  /// Throws Error unless all elements of the head are those of the embedding.
   void require_same() {
     if (!compares_) return;
-    const std::int64_t all = elements(source_.shapes().at(embedding_weight));
-    std::vector<std::byte> block;
-    for (std::int64_t begin = 0; begin < all; begin += block_elements) {
-      const std::int64_t n = std::min(block_elements, all - begin);
-      block.resize(static_cast<std::size_t>(n * size_of(DType::f32)));
-      source_.read(embedding_weight, begin, n, block.data(), DType::f32);
-      require_same(begin, n, block.data(), DType::f32);
-    }
+    const std::int64_t all = elements(source_.shapes().at(config::embedding_weight));
+    for (std::int64_t begin = 0; begin < all; begin += block_elements)
+      require_same(begin, std::min(block_elements, all - begin));
   }
 
  private:
@@ -95,13 +95,13 @@ class TiedHead {
         "model.from: '{}': {} differs from {} (at element {}), and its config.json ties them "
         "(tie_word_embeddings): set model.tie_word_embeddings = false to keep both, as transformers 5 does, "
         "or true to keep the embedding alone; without a deck, set it to false in config.json",
-        folder_.string(), head_weight, embedding_weight, at);
+        folder_.string(), config::head_weight, config::embedding_weight, at);
   }
 
   WeightSource& source_;
   const fs::path& folder_;
   bool compares_ = false;
-  std::vector<std::byte> head_;
+  std::vector<std::byte> head_, embedding_;
 };
 
 class Importer {
@@ -160,18 +160,19 @@ class Importer {
       std::byte* const to = window.place(begin, end);
       source_.read(name, run.logical_begin + i, n, to, dtype);
       require_computable(name, run.logical_begin + i, to, n, dtype);
-      if (head_.is_of(name)) head_.require_same(run.logical_begin + i, n, to, dtype);
+      if (head_.is_of(name)) head_.require_same(run.logical_begin + i, n);
       done_ += n * size;
       if (options_.progress) options_.progress(done_, total_);
     }
   }
 
-  /// What is computed with has no more room than the shards: it would be infinite from the first step on.
+  /// Throws Error if a weight becomes infinite in the dtype that the model computes with. The shards may be
+  /// wider.
   void require_computable(const std::string& name, std::int64_t begin, const std::byte* data,
                           std::int64_t count, DType dtype) {
     if (!options_.computed || size_of(*options_.computed) >= size_of(dtype)) return;
     const DType computed = *options_.computed;
-    // Sixteen bits of any kind fit bf16.
+    // fp16 and bf16 values are within the range of bf16.
     if (computed == DType::bf16 && source_.element_size(name, dtype) == size_of(computed)) return;
     rounded_.resize(static_cast<std::size_t>(count * size_of(computed)));
     convert(data, dtype, rounded_.data(), computed, count);

@@ -31,11 +31,11 @@ struct ImportOptions {
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no
 /// other memory of the run. fp64, fp32, bf16 and fp16 weights become the shards' dtype, rounded to nearest
 /// even. In a Hugging Face folder rotary_emb.inv_freq may be there, which is not read; and lm_head.weight
-/// where the head is tied, which each rank compares with its part of the embedding. Blocks of a checkpoint
-/// are compared with their checksums. progress is called after each block.
-/// Throws Error: one that lists all missing, unexpected and wrongly shaped tensors, the first of each by
-/// name; for files that are missing, truncated, damaged or of no such format; for NaN and infinite weights,
-/// or such as become infinite, with the tensor's name; for a tied head that is not the embedding.
+/// where the head is tied, which each rank compares in fp32 with its part of the embedding. Blocks of a
+/// checkpoint are compared with their checksums. progress is called after each block. Throws Error: one that
+/// lists all missing, unexpected and wrongly shaped tensors, the first of each by name; for files that are
+/// missing, truncated, damaged or of no such format; for NaN and infinite weights, or such as become
+/// infinite, with the tensor's name; for a tied head that is not the embedding.
 Imported import_weights(const std::filesystem::path& folder, const Place& place,
                         std::span<const StateShard> shards, const ImportOptions& options = {});
 

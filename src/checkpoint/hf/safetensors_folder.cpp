@@ -7,6 +7,7 @@
 #include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/read/weight_source.hpp"
 #include "config/hf/starting_point.hpp"
+#include "config/hf/weight_names.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::checkpoint {
@@ -54,7 +55,7 @@ class SafetensorsFolder : public WeightSource {
   }
 
   bool may_be_left(const std::string& name) const override {
-    return name == head_weight || name.ends_with("rotary_emb.inv_freq");
+    return name == config::head_weight || name.ends_with("rotary_emb.inv_freq");
   }
 
   const char* advice() const override { return folder_advice; }

@@ -13,9 +13,6 @@
 
 namespace ztrain::checkpoint {
 
-/// The head of a model, and the weight that it has where the two are tied.
-inline constexpr const char *head_weight = "lm_head.weight", *embedding_weight = "model.embed_tokens.weight";
-
 class WeightSource {
  public:
   virtual ~WeightSource() = default;

@@ -212,6 +212,14 @@ std::vector<std::int32_t> hf_eos(const std::string& folder) {
   return {};
 }
 
+std::vector<std::int32_t> hf_eos_if_valid(const std::string& folder) {
+  try {
+    return hf_eos(folder);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 std::int64_t hf_positions(const std::string& folder) {
   const fs::path path = fs::path(folder) / "config.json";
   const json parsed = read_if_there(path);

@@ -38,6 +38,9 @@ std::string hf_dtype(DType dtype);
 /// there or says any. Throws Error, with the file and the key, for a file or an id that is not valid.
 std::vector<std::int32_t> hf_eos(const std::string& folder);
 
+/// The same for callers that do not generate: empty if a file or an id is not valid.
+std::vector<std::int32_t> hf_eos_if_valid(const std::string& folder);
+
 /// Tokens that the model was made for, of config.json (max_position_embeddings, or n_positions in older
 /// files); 0: not said. Throws Error as hf_eos.
 std::int64_t hf_positions(const std::string& folder);

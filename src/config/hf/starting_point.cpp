@@ -34,7 +34,7 @@ std::string download(const fs::path& folder) {
       may_be_name ? (above.filename() / folder.filename()).string() : "ORGANISATION/MODEL", folder.string());
 }
 
-/// Whether an entry of the folder satisfies a condition: its path; "" for none.
+/// Returns the path of an entry of the folder that satisfies the condition; "" if there is none.
 template <class Condition>
 std::string entry_of(const fs::path& folder, const Condition& condition) {
   std::error_code error;
@@ -79,15 +79,6 @@ StartingPoint from_checkpoint(const std::string& folder) {
   return point;
 }
 
-/// A broken file is told to whoever generates; training has no use for it.
-std::vector<std::int32_t> ends_in(const std::string& folder) {
-  try {
-    return hf_eos(folder);
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 }  // namespace
 
 std::string gguf_in(const fs::path& folder) {
@@ -118,7 +109,7 @@ std::string instead_of_model(const fs::path& folder) {
   if (!checkpoint.empty())
     return fmt::format("it holds checkpoints: give one of them, such as '{}'", checkpoint);
   const std::string gguf = gguf_in(folder);
-  return gguf.empty() ? "give a folder that has one of them" : gguf;
+  return gguf.empty() ? "give the folder of a checkpoint or of a model" : gguf;
 }
 
 void require_base_of_adapters(const Deck& deck) {
@@ -138,7 +129,7 @@ StartingPoint starting_point(const std::string& folder) {
           "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no "
           "{}; {}",
           folder, checkpoint_metadata_file, instead_of_model(folder));
-  StartingPoint point{file, folder, 0, ends_in(folder), hf_settings(folder), std::nullopt};
+  StartingPoint point{file, folder, 0, hf_eos_if_valid(folder), hf_settings(folder), std::nullopt};
   point.positions = hf_positions(folder);
   return point;
 }

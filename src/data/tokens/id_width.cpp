@@ -9,9 +9,10 @@
 namespace ztrain::data {
 namespace {
 
-constexpr std::int64_t most_sampled = 4096;   ///< pairs of ids
-constexpr std::size_t fewest_sampled = 16;    ///< pairs of which all are alike by accident too often
-constexpr std::int64_t most_words = 1 << 20;  ///< no vocabulary in use has as many
+constexpr std::int64_t most_sampled = 4096;  ///< pairs of ids
+constexpr std::size_t fewest_sampled = 16;   ///< pairs of which all are alike by accident too often
+/// Ids at or above this are taken for a wrong width, unless the model's vocabulary is larger.
+constexpr std::int64_t most_words = 1 << 20;
 
 /// Two ids that lie side by side, or the halves of one id of twice the width.
 struct Pair {
@@ -66,8 +67,8 @@ int likely_width(const InputFile& file, std::int64_t vocab_size) {
     const std::int64_t most = upper_half(std::max(most_words, vocab_size));
     return std::ranges::all_of(pairs, [&](const Pair& p) { return p.high <= most; }) ? 4 : 2;
   }
-  // Ids of 32 bits are below 262,144. Small ids of 16 bits may look alike: then the vocabulary decides. Ids
-  // of 32 bits of which a few are not below it have an upper half of 0 nearly always.
+  // Read as 16 bits, ids of 32 bits below 2^18 alternate with upper halves of at most 3. A file of small
+  // 16-bit ids may look the same; then the vocabulary and the share of zero upper halves decide.
   if (!alternate(pairs, 3)) return 2;
   const auto zeros = std::ranges::count(pairs, 0, &Pair::high);
   const bool narrow = vocab_size > 0 && 2 * zeros < std::ssize(pairs) && are_two_ids(pairs, vocab_size);

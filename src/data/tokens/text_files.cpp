@@ -85,9 +85,9 @@ std::string advice(const fs::path& file, const KindRow& kind, const Reader& read
     return "data are text, tokens (.bin) or what tools/prepare_data.py writes (.h5)";
   if (kind.way == Way::as_raw_ids_first)
     return fmt::format(
-        "write its ids alone with `python3 -c \"import numpy; "
-        "numpy.load('{}').astype('uint32').tofile('{}')\"`, and give that file",
-        printable(file.native()), printable(fs::path(file).replace_extension(".bin").native()));
+        "write its ids alone with `python3 -c 'import sys, numpy; "
+        "numpy.load(sys.argv[1]).astype(\"uint32\").tofile(sys.argv[2])' {} {}`, and give that file",
+        quoted(file), quoted(fs::path(file).replace_extension(".bin")));
   if (kind.way == Way::as_it_is)
     return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
   const fs::path records = fs::path(file).replace_extension(".jsonl");
