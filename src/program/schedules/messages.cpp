@@ -199,9 +199,11 @@ void follow_turns(const PipelineOrder& order, const std::function<bool(int rank,
     }
   }
   for (int rank = 0; rank < std::ssize(taken); ++rank)
-    REQUIRE(taken[at(rank)] == order.turns[at(rank)].size(),
-            "pipeline.schedule: rank {} of the pipeline waits at its {} for what comes of it", rank,
-            describe(order.turns[at(rank)][taken[at(rank)]], {order.map, rank}));
+    REQUIRE(
+        taken[at(rank)] == order.turns[at(rank)].size(),
+        "pipeline.schedule: rank {} of the pipeline waits at its {} for a result that never comes, because "
+        "ranks wait for each other in a circle",
+        rank, describe(order.turns[at(rank)][taken[at(rank)]], {order.map, rank}));
 }
 
 MessagePlanner::MessagePlanner(PipelineOrder order) : order_(std::move(order)), ids_(order_.map) {

@@ -36,8 +36,8 @@ struct MessagePlan {
   std::map<MessageId, int> received;
 };
 
-/// Calls take with the turns of every rank in their order, again where it was false: what the turn waits for
-/// is not there yet. Throws Error where ranks wait for each other in a circle.
+/// Calls take(rank, turn) for each rank's turns in order. If take returns false, the turn cannot begin yet,
+/// and it is tried again after other ranks have moved. Throws Error if no rank can move.
 void follow_turns(const PipelineOrder& order, const std::function<bool(int rank, const Turn& turn)>& take);
 
 /// Plans the messages of all ranks, which takes time in proportion to their turns.
