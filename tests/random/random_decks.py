@@ -72,7 +72,10 @@ def failures(output):
 def draw(runner, first, count):
     only = ["--gtest_filter=*Print", "--gtest_also_run_disabled_tests"]
     output, _ = runner.run(1, f"{first}:{count}", *only)
-    return re.findall(r"^sample (\d+\t.*)$", output, re.M)
+    lines = re.findall(r"^sample (\d+\t.*)$", output, re.M)
+    if len(lines) != count:
+        sys.exit(f"{runner.executable} printed {len(lines)} of {count} samples:\n{output}")
+    return lines
 
 
 def worst(printed, table):
