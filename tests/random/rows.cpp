@@ -53,7 +53,7 @@ const std::vector<Row> numeric_rows{
     {"precision.rounding", 0.3, {"stochastic", "nearest"}, "precision.preset=bf16-pure"},
     {"precision.fp8", 0.4, {"tensorwise", "rowwise"}, "precision.preset=bf16"},
     {"loss_scaling.scale", 0.3, {"64"}, "precision.preset=deepspeed-fp16"},
-    {"loss_scaling.initial_scale_power", 0.6, {"8", "20"}, "precision.preset=deepspeed-fp16"},
+    {"loss_scaling.initial_scale_power", 0.6, {"8", "12"}, "precision.preset=deepspeed-fp16"},
     {"loss_scaling.window", 0.3, {"1"}, "precision.preset=deepspeed-fp16"},
     {"loss_scaling.hysteresis", 0.3, {"1"}, "precision.preset=deepspeed-fp16"},
     {"loss_scaling.consecutive_hysteresis", 0.3, {"true"}, "precision.preset=deepspeed-fp16"},
