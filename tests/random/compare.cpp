@@ -102,7 +102,7 @@ Bound bound_of(const Words& numerics) {
   const double lr = std::stod(value_of(numerics, "optimizer.lr", "3e-4"));
   const double unit = narrow || coarse ? 4e-3 : preset == "fp32" ? 1e-6 : 1e-13;
   Bound bound{fmt::format("{}{} {}", preset, coarse ? " coarse" : "", jumps ? "jumping" : "smooth"), {}};
-  bound.apart = {unit, 10 * unit, unit, lr * (coarse ? 1 : narrow ? 0.5 : 1000 * unit)};
+  bound.apart = {unit, 10 * unit, unit, lr * (narrow || coarse ? 1 : 1000 * unit)};
   if (jumps && !narrow && !coarse) bound.apart = {1e-4, 1e-3, 1e-4, 0.05 * lr};
   return bound;
 }
