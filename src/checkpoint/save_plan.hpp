@@ -73,7 +73,7 @@ struct PlannedDataset {
 /// the file's datasets in the order of their rows. Throws Error if a dataset would have two dtypes.
 std::vector<PlannedDataset> lay_out(const Catalog& catalog, std::vector<PieceRow*>& rows);
 
-/// What a rank saves; the same for all ranks that differ from it only in shard or replica.
+/// Describes what a rank saves. Ranks that differ in their shard or replica alone have the same part.
 struct SavePart {
   Layout layout;
   std::vector<StateForm> states;
@@ -90,7 +90,7 @@ struct PlannedShardFile {
 /// Returns the most bytes that a shard file takes. Datasets begin on pages, and HDF5 describes each in far
 /// less.
 std::int64_t largest_size(std::int64_t bytes, std::int64_t pieces);
-/// What makes shard files smaller, for the message about one that is too large.
+/// The message about a shard file that is too large ends with this advice.
 inline constexpr const char* more_files =
     ", or let more files share the bytes (more ranks, and checkpoint.files up to their number)";
 

@@ -75,7 +75,8 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
   return known;
 }
 
-/// What narrow integers cut off is lost without a trace. Bytes lack nothing but the separator between texts.
+/// Returns a warning if the file's integers are too narrow for the vocabulary: larger ids would have been cut
+/// off without a trace. Bytes are left out, because they lack nothing but the separator between texts.
 std::string warning_on_width(const Entry& entry, std::int64_t vocab_size) {
   const NarrowIds narrow = entry.tokens->narrow_ids();
   if (narrow.limit == 0 || vocab_size <= narrow.limit || vocab_size == text_vocab) return "";

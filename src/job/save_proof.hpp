@@ -15,7 +15,7 @@
 
 namespace ztrain::job {
 
-/// What a rank saves together with the ranks that differ from it in their shard or replica alone.
+/// Returns the part of the rank that the job was compiled for.
 checkpoint::SavePart save_part(const program::Job& job);
 
 /// The parts of all ranks of a job, without its Programs.

@@ -39,7 +39,7 @@ std::string where(const Place& p) {
   return p.phase + (p.at.empty() ? "" : ", " + p.at);
 }
 
-/// What /proc says of a process.
+/// State and parent of a process, as /proc has them.
 struct Stat {
   char state = ' ';
   int parent = 0;

@@ -23,8 +23,8 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
                                                     "model.frozen"};
 
-/// What a deck that has "meta-llama/Llama-3.1-8B" needs first. A folder that is there, or that stands below
-/// the root of all folders, is no organisation of the hub.
+/// Returns the command that a deck with "meta-llama/Llama-3.1-8B" needs first. A folder that is there, or
+/// that stands below the root of all folders, is no organisation of the hub.
 std::string download(const fs::path& folder) {
   const fs::path above = folder.parent_path();
   std::error_code unknown;

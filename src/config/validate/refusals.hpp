@@ -14,7 +14,7 @@
 
 namespace ztrain::config {
 
-/// What a message says besides the values of keys: a name between its braces, and what fmt makes of a value.
+/// Replaces {name} in a message by a value that is not a key's, as fmt prints the value.
 struct Word {
   template <class Value>
   Word(std::string_view name_, Value&& value)
@@ -29,7 +29,7 @@ struct Refusal {
   /// Keys, separated by spaces; they identify the row. {at} is the source of the first key that the deck
   /// gives, or the deck's path if it gives none.
   std::string_view keys;
-  /// What is told. {section.key} is the key's value. Words other than that and {at} come from `words` or from
+  /// The message. {section.key} is the key's value. Words other than that and {at} come from `words` or from
   /// the caller of refuse().
   std::string_view message;
   /// Whether a deck has the combination; null: another function or a later stage finds out, and throws.

@@ -113,7 +113,8 @@ std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
   return hash;
 }
 
-/// Of a .bin file. format: "auto", "bin-uint16" or "bin-uint32". vocab_size: see likely_width.
+/// Returns the layout of a .bin file. format: "auto", "bin-uint16" or "bin-uint32". vocab_size: see
+/// likely_width.
 BinaryLayout binary_layout(const InputFile& file, const std::string& format, std::int64_t vocab_size,
                            const std::string& key) {
   require_raw(file, key);

@@ -80,7 +80,7 @@ class MessagePlanner {
   std::vector<Taken> taken_;                  ///< all turns, each behind those that it depends on
 };
 
-/// What MessagePlanner says of one rank.
+/// Returns the plan of one rank, for callers that need no other.
 MessagePlan plan_messages(const PipelineOrder& order, int rank);
 
 }  // namespace ztrain::program
