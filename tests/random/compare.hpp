@@ -18,6 +18,8 @@ struct Apart {
 struct Bound {
   std::string name;  ///< what decides it, such as "fp32 smooth"
   Apart apart;
+  /// Weights of a tensor that may differ by more: what is rounded by chance may fall to the other neighbour.
+  std::int64_t strays = 0;
 };
 
 /// What the precision and the optimizer of these numerics allow.

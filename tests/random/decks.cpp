@@ -84,7 +84,7 @@ class RandomDecks : public testing::Test {
 /// Rank 0's. The worst of each bound, told at the end.
 struct Worst {
   std::map<std::string, Apart> of;
-  int trained = 0, refused = 0;
+  int trained = 0, resumed = 0, refused = 0;
 
   void note(const std::string& name, const Apart& apart) {
     Apart& worst = of[name];
@@ -94,7 +94,7 @@ struct Worst {
     worst.weights = std::max(worst.weights, apart.weights);
   }
   void print() const {
-    std::printf("%d trained, %d refused\n", trained, refused);
+    std::printf("%d trained, %d resumed, %d refused\n", trained, resumed, refused);
     for (const auto& [name, apart] : of)
       std::printf("%s: loss %.2g, norm %.2g, validation %.2g, weights %.2g\n", name.c_str(), apart.loss,
                   apart.norm, apart.validation, apart.weights);
@@ -183,7 +183,7 @@ TEST_F(RandomDecks, GoOnFromOthersCheckpoints) {
       expect_refusal_of_deck(refusal, worst);
       continue;
     }
-    ++worst.trained;
+    ++worst.resumed;
     expect_alike(c, run, one_rank(c), saved_step, worst);
   }
   if (session().rank() == 0) worst.print();

@@ -86,23 +86,24 @@ def worst(printed, table):
 
 
 def count(printed, what):
-    return sum(int(n) for n in re.findall(rf"(\d+) {what}", printed, re.M))
+    return sum(int(n) for n in re.findall(rf"(\d+) {what}\b", printed))
 
 
 def many(runner, first, total, batch):
-    table, failed, trained, refused = {}, 0, 0, 0
+    table, failed, trained, resumed, refused = {}, 0, 0, 0, 0
     for begin in range(first, first + total, batch):
         lines = draw(runner, begin, min(batch, first + total - begin))
         found, printed = runner.lines(lines)
         worst(printed, table)
-        trained, refused = trained + count(printed, "trained"), refused + count(printed, "refused$")
+        trained, resumed = trained + count(printed, "trained"), resumed + count(printed, "resumed")
+        refused += count(printed, "refused")
         failed += len(found)
         for line, why in found.items():
             print(f"FAILED: {line}\n{why}\n", flush=True)
-        print(f"{begin + len(lines) - first} of {total} decks, {failed} failed", flush=True)
-    for name, numbers in sorted(table.items()):
-        print(name, ", ".join(f"{what} {value:.2g}" for what, value in numbers.items()))
-    print(f"runs: {trained} equal or failed, {refused} refused")
+        told = f"{trained} runs and {resumed} resumes equal or failed, {refused} refused"
+        print(f"{begin + len(lines) - first} of {total} decks, {failed} failed ({told})", flush=True)
+        for name, numbers in sorted(table.items()):
+            print(f"  {name}:", ", ".join(f"{what} {value:.2g}" for what, value in numbers.items()), flush=True)
     return failed
 
 

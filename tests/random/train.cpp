@@ -74,7 +74,8 @@ void expect_planned_traffic(const job::Worker& worker, const std::string& output
 }  // namespace
 
 void write_data(const std::string& folder) {
-  for (const char* name : {"/documents", "/memory"}) std::filesystem::create_directories(folder + name);
+  for (const char* name : {"/documents", "/memory", "/drive"})
+    std::filesystem::create_directories(folder + name);
   std::ofstream(folder + "/text.txt") << text_of(6000, 1);
   std::ofstream(folder + "/some.txt") << text_of(2500, 2);
   std::ofstream(folder + "/held_out.txt") << text_of(300, 3);
