@@ -1,7 +1,6 @@
 #include "engine/groups.hpp"
 
 #include <set>
-#include <tuple>
 
 #include "base/error.hpp"
 #include "engine/queues.hpp"
@@ -29,22 +28,30 @@ runtime::GroupNeed need_of(const program::Op& op, int own) {
   return need;
 }
 
+GroupKey key_of(const runtime::GroupNeed& need) {
+  return {need.axes.bits(), need.queue, need.from, need.to};
+}
+
 /// Each once.
 std::vector<runtime::GroupNeed> groups_of(const std::vector<const program::Program*>& programs) {
-  std::set<std::tuple<std::uint8_t, runtime::Queue, int, int>> known;
+  std::set<GroupKey> known;
   std::vector<runtime::GroupNeed> needs;
   for (const program::Program* p : programs) {
     const Coordinate at(p->mesh, p->rank);
     for (const program::Op& op : p->ops) {
       if (!op.communicates()) continue;
       const runtime::GroupNeed need = need_of(op, at.index_in(op.comm.axes));
-      if (known.insert({need.axes.bits(), need.queue, need.from, need.to}).second) needs.push_back(need);
+      if (known.insert(key_of(need)).second) needs.push_back(need);
     }
   }
   return needs;
 }
 
 }  // namespace
+
+GroupKey key_of(const program::Program& program, const program::Op& op) {
+  return key_of(need_of(op, Coordinate(program.mesh, program.rank).index_in(op.comm.axes)));
+}
 
 runtime::Mesh& with_groups(runtime::Mesh& mesh, const std::vector<const program::Program*>& programs) {
   mesh.make_groups(groups_of(programs));

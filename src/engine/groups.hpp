@@ -1,12 +1,22 @@
 #pragma once
 // The communicators that Programs need, made before any of their ops is bound.
 
+#include <cstdint>
 #include <vector>
 
 #include "program/ir/program.hpp"
 #include "runtime/comm/mesh_comms.hpp"
 
 namespace ztrain::engine {
+
+/// Which communicator a message goes over: the same on all its ranks.
+struct GroupKey {
+  std::uint32_t axes;    ///< AxisSet::bits()
+  runtime::Queue queue;  ///< of the sender
+  int from, to;          ///< of a pair, as in runtime::GroupNeed
+  auto operator<=>(const GroupKey&) const = default;
+};
+GroupKey key_of(const program::Program& program, const program::Op& op);
 
 /// Collective over the mesh: makes those of all ranks' Programs, this rank's among them, and returns the
 /// mesh.

@@ -9,7 +9,7 @@
 #include "base/philox.hpp"
 #include "base/text.hpp"
 #include "config/strategy.hpp"
-#include "engine/groups.hpp"
+#include "engine/connections.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -122,10 +122,14 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
       device_(std::move(ground.device)),
       queues_(*device_),
       held_(session, *device_),
-      arenas_(job::allocate(session, *device_, *ground.backend, held_, job_.programs.all())),
       mesh_(session, job_.load().mesh, std::move(ground.backend)),
-      load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
-            with_algorithms(session, job_, source.deck.device, queues_), {.succession = &succession_}),
+      arenas_(job::allocate(
+          session, *device_,
+          engine::with_connections(session, mesh_, device_->memory(), job_.programs.all()).backend(), held_,
+          job_.programs.all())),
+      close_(mesh_),
+      load_(job_.load(), memory_, mesh_, with_algorithms(session, job_, source.deck.device, queues_),
+            {.succession = &succession_}),
       prefill_(job_.programs.at(program::prefill_name), memory_, mesh_, queues_,
                {.succession = &succession_}),
       decode_(job_.programs.at(program::decode_name), memory_, mesh_, queues_, {.succession = &succession_}),

@@ -97,9 +97,10 @@ class Generator {
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   job::HeldMemory held_;
+  runtime::Mesh mesh_;
   job::Arenas arenas_;
   engine::JobMemory& memory_ = arenas_.memory;
-  runtime::Mesh mesh_;
+  runtime::CloseMesh close_;
   program::Succession succession_{job_.programs};
   engine::Executor load_, prefill_, decode_;
   engine::HostTensors prefill_host_, decode_host_;

@@ -58,6 +58,7 @@ Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const runtime::CommunicatorBackend& backend, HeldMemory& held,
                 const std::vector<const program::Program*>& programs, const memory::NvmeOptions& nvme,
                 memory::Arena::Guards guards) {
+  held.look();  // what was taken before them, as connections are, is not theirs
   auto drives = std::make_unique<memory::NvmeMemory>(nvme);
   const auto memory_of = [&](memory::Provider& provider) {
     return engine::JobMemory(programs, guards, provider, device.staging(), drives.get());

@@ -8,7 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "engine/groups.hpp"
+#include "base/error.hpp"
+#include "engine/connections.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -139,11 +140,14 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       device_(std::move(ground.device)),
       queues_(*device_, host_threads(session, *device_, options.host_threads)),
       held_(session, *device_),
-      arenas_(allocate(session, *device_, *ground.backend, held_, job_.programs.all(), options.nvme,
-                       options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       mesh_(session, job_.train().mesh, std::move(ground.backend)),
-      load_(job_.load(), memory_, engine::with_groups(mesh_, job_.programs.all()),
-            with_algorithms(session, job_, deck, queues_),
+      arenas_(
+          allocate(session, *device_,
+                   engine::with_connections(session, mesh_, device_->memory(), job_.programs.all()).backend(),
+                   held_, job_.programs.all(), options.nvme,
+                   options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
+      close_(mesh_),
+      load_(job_.load(), memory_, mesh_, with_algorithms(session, job_, deck, queues_),
             {.poison = options.poison, .succession = &succession_}),
       train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
@@ -151,6 +155,13 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
       abort_(mesh_) {
   session.agree("preparing graphs", [&] {
+    REQUIRE(
+        options.device.cuda_graphs != "step" || job_.train().mesh[Axis::pipeline] == 1 ||
+            mesh_.ordered_in_graphs(),
+        "device.cuda_graphs = \"step\" with mesh.pipeline = {} needs a driver of CUDA 12.9 or later: with an "
+        "older one messages of a graph wait for each other's end, and ranks for each other for ever. Set "
+        "device.cuda_graphs = \"compute\"",
+        job_.train().mesh[Axis::pipeline]);
     train_.require_capturable();
     evaluate_.require_capturable();
   });

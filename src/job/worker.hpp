@@ -137,9 +137,10 @@ class Worker {
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
   HeldMemory held_;
+  runtime::Mesh mesh_;
   Arenas arenas_;
   engine::JobMemory& memory_ = arenas_.memory;
-  runtime::Mesh mesh_;
+  runtime::CloseMesh close_;
   program::Succession succession_{job_.programs};
   engine::Executor load_, train_, evaluate_;
   engine::HostTensors host_;

@@ -36,6 +36,7 @@ std::function<void()> named(std::string& ran, char name) {
 
 TEST(CudaDevice, KernelsAreLoadedBeforeAnyRuns) {
   EXPECT_EQ(late_cuda::module_loading(), "EAGER") << "CUDA reads it when it is first called";
+  EXPECT_EQ(late_cuda::connections(), 32) << "likewise";
 }
 
 TEST(CudaDevice, IsTheLocalRanks) {

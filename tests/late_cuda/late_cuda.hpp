@@ -25,6 +25,9 @@ struct Options {
   std::uint64_t seed = 0;
   /// Once the host has called nothing for a while, a thread of the library runs operations.
   bool runs_when_idle = false;
+  /// Streams share connections: what is given to one of them runs in the order in which the host gave it,
+  /// whatever its stream. Graphs are left out.
+  int connections = 0;  ///< 0: each stream has its own
 };
 
 /// Forgets errors, what is queued and captures under way. Memory, streams and events stay.
@@ -32,6 +35,8 @@ void restart(const Options& options);
 
 /// CUDA_MODULE_LOADING as it was when the library was first called; "" where it was not set.
 const std::string& module_loading();
+/// CUDA_DEVICE_MAX_CONNECTIONS, likewise; 8 where it was not set.
+int connections();
 
 /// Appends an operation to the stream, as a kernel's launch would. It is polled once all before it is done,
 /// until it returns true: at any rate the next call begins anew, for it may run again. Within a capture it

@@ -4,9 +4,9 @@
 // what is wrong where NCCL would hang or go on with wrong numbers.
 //
 // * Communicators that do not block say ncclInProgress, are filled late, and give work to the stream late:
-// who uses
-//   the stream before the communicator is ready again is overtaken. The first collective waits for all ranks,
-//   as connections do.
+//   who uses the stream before the communicator is ready again is overtaken. The first collective waits for
+//   all ranks, and the first message between two ranks in one direction for both: NCCL makes connections
+//   then, by exchanges between the hosts.
 // * All ranks must run the same collectives in one order, with the same types, ops, roots, counts and groups,
 // all on
 //   registered memory or none; a message must be received with the count and type that it was sent with. Else

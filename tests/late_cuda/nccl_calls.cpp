@@ -1,6 +1,7 @@
 // NCCL's functions that communicate, and their groups.
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/late_cuda/nccl_launch.hpp"
@@ -86,6 +87,26 @@ void check(const ncclComm& comm, cudaStream_t stream, Call& call) {
   s.registered = whole && s.kind < Kind::send ? 1 : 0;
 }
 
+/// Whether the ranks whose connections a group of calls needs have come to theirs. Throws Error when they do
+/// not come.
+bool connected(ncclComm& comm, const std::vector<Call>& calls, double since) {
+  bool all = true;
+  const auto wait_for = [&](bool come, const Signature& call) {
+    all = all && come;
+    REQUIRE(come || ztrain::now() - since < Library::get().options.patience,
+            "{} of rank {} waits for a connection: the host of the other side does not come to its call",
+            describe(call), comm.clique->rank());
+  };
+  for (const Call& call : calls) {
+    const Signature& s = call.signature;
+    if (s.kind < Kind::send)
+      wait_for(comm.clique->all_reached(&Rank::connected, 1), s);
+    else
+      wait_for(comm.clique->connected(s.kind == Kind::send, s.root), s);
+  }
+  return all;
+}
+
 /// Gives the calls to the stream, as one operation, late.
 ncclResult_t issue(const std::shared_ptr<ncclComm>& comm, cudaStream_t stream, std::vector<Call> calls) {
   REQUIRE(calls.size() <= most_calls, "the late NCCL takes {} calls in a group", most_calls);
@@ -98,8 +119,8 @@ ncclResult_t issue(const std::shared_ptr<ncclComm>& comm, cudaStream_t stream, s
   ++comm->launches;
   comm->resources->stream = stream;
   if (collectives > 0) comm->clique->self().connected.store(1);
-  return in_background(comm, [&c = *comm, stream, collectives, calls = std::move(calls)] {
-    if (collectives > 0 && !c.clique->all_reached(&Rank::connected, 1)) return ncclInProgress;
+  return in_background(comm, [&c = *comm, stream, calls = std::move(calls), since = ztrain::now()] {
+    if (!connected(c, calls, since)) return ncclInProgress;
     const auto launch = std::make_shared<Launch>(c.shared_from_this(), calls, late_cuda::capturing(stream));
     late_cuda::enqueue(
         stream, [launch] { return launch->step(); }, "work of NCCL");

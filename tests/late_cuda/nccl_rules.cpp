@@ -100,20 +100,27 @@ TEST_F(NcclRules, AMessageOfAnotherLength) {
                   "what comes from rank 0 is of its ncclSend of 100 elements"});
 }
 
+/// They are not connected at first, and their hosts wait for each other; then they are, and the device waits.
 TEST_F(NcclRules, TwoSendsThatWaitForEachOther) {
-  const auto g = group({.patience = 5});
-  if (g->rank > 1) return;
-  const int peer = 1 - g->rank;
-  const DeviceArray<std::byte> from(*g->device, 100, std::byte{1}), to(*g->device, 100, std::byte{1});
-  const auto send = g->comm.send(from.data(), 100, peer), receive = g->comm.recv(to.data(), 100, peer);
-  const auto both = [&] {
-    send->start();
-    receive->start();
-    receive->wait();
-  };
-  expect_failure(*g, both,
-                 {"makes no progress", "rank 0: ncclSend of 100 elements of type 1, peer 1",
-                  "rank 1: ncclSend of 100 elements of type 1, peer 0"});
+  for (const bool connected : {false, true}) {
+    const auto g = group({.patience = 5});
+    if (g->rank > 1) continue;
+    const int peer = 1 - g->rank;
+    const DeviceArray<std::byte> from(*g->device, 100, std::byte{1}), to(*g->device, 100, std::byte{1});
+    const auto send = g->comm.send(from.data(), 100, peer), receive = g->comm.recv(to.data(), 100, peer);
+    const auto exchange = [&](bool sends_first) {
+      (sends_first ? send : receive)->start();
+      (sends_first ? receive : send)->start();
+      receive->wait();
+    };
+    if (connected) exchange(g->rank == 0);
+    expect_failure(
+        *g, [&] { exchange(true); },
+        connected ? std::vector<std::string>{"makes no progress",
+                                             "rank 0: ncclSend of 100 elements of type 1, peer 1",
+                                             "rank 1: ncclSend of 100 elements of type 1, peer 0"}
+                  : std::vector<std::string>{"waits for a connection"});
+  }
 }
 
 TEST_F(NcclRules, ACollectiveThatOneRankDoesNotCallAgain) {

@@ -86,6 +86,13 @@ bool Clique::all_reached(std::atomic<int> Rank::*member, int value) const {
                      [&](const Rank& r) { return (r.*member).load() >= value; });
 }
 
+bool Clique::connected(bool sends, int peer) {
+  const auto bit = [](int rank) { return std::uint32_t{1} << static_cast<unsigned>(rank); };
+  (sends ? self().sends : self().receives).fetch_or(bit(peer));
+  const Rank& other = board_->rank[peer];
+  return ((sends ? other.receives : other.sends).load() & bit(rank_)) != 0;
+}
+
 void Clique::fail(const std::string& text) {
   int none = 0;
   if (!board_->failed.compare_exchange_strong(none, 1)) return;

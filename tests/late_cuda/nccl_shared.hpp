@@ -53,6 +53,7 @@ struct Rank {
   std::atomic<int> came;
   std::atomic<int> size;  ///< of the communicator, as this rank was told; 0: it is not ready
   std::atomic<int> connected, finalized;
+  std::atomic<std::uint32_t> sends, receives;  ///< a bit for each peer: the host has begun such a message
   Posted posted[2];
   Split split[2];
   char waits[200];  ///< for what, for messages
@@ -84,6 +85,9 @@ class Clique {
   bool complete();
   /// Whether the member has this value on all ranks, or more.
   bool all_reached(std::atomic<int> Rank::*member, int value) const;
+  /// Whether the peer's host has begun to receive what this rank sends, or to send what it receives. This
+  /// rank's has begun, from now on.
+  bool connected(bool sends, int peer);
   /// Tells every rank; the first failure stays.
   void fail(const std::string& text);
   /// Empty: none.

@@ -40,6 +40,8 @@ void Runtime::restart(const Options& options) {
   const Lock lock(mutex_);
   work_->drop();
   work_ = std::make_unique<Work>(options.seed);
+  shared_ = options.connections;
+  last_.clear();
   while (!captures_.empty()) end_capture(*captures_.back());
   failed_ = false;
   last_error() = cudaSuccess;
@@ -89,7 +91,11 @@ CUstream_st* Runtime::stream(cudaStream_t handle) {
 
 cudaError_t Runtime::append(CUstream_st& stream, std::function<bool()> run, const char* what) {
   if (!stream.capture) {
-    stream.last = {work_->add({std::move(run), what, stream.number, stream.last})};
+    Places after = stream.last;
+    Place* const shared = shared_ > 0 ? &last_[stream.number % shared_] : nullptr;
+    if (shared && *shared) after.push_back(*shared);
+    stream.last = {work_->add({std::move(run), what, stream.number, std::move(after)})};
+    if (shared) *shared = stream.last.front();
     return cudaSuccess;
   }
   if (!stream.capture->valid) return cudaErrorStreamCaptureInvalidated;
@@ -134,6 +140,10 @@ void restart(const Options& options) {
 
 const std::string& module_loading() {
   return Runtime::get().module_loading();
+}
+
+int connections() {
+  return Runtime::get().connections();
 }
 
 void enqueue(cudaStream_t stream, std::function<bool()> work, const char* what) {

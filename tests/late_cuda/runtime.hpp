@@ -109,6 +109,7 @@ class Runtime {
   Handles<CUgraph_st>& graphs() { return graphs_; }
   Handles<CUgraphExec_st>& executables() { return executables_; }
   const std::string& module_loading() const { return module_loading_; }
+  int connections() const { return connections_.empty() ? 8 : std::stoi(connections_); }
   int next_stream() { return ++stream_count_; }
 
   /// Gives the stream an operation, or its capture a node.
@@ -128,8 +129,11 @@ class Runtime {
   static std::string environment(const char* name);
 
   const std::string module_loading_ = environment("CUDA_MODULE_LOADING");
+  const std::string connections_ = environment("CUDA_DEVICE_MAX_CONNECTIONS");
   std::mutex mutex_;
   std::unique_ptr<Work> work_ = std::make_unique<Work>(0);
+  int shared_ = 0;             ///< Options::connections
+  std::map<int, Place> last_;  ///< what each of them was given last
   Handles<CUstream_st> streams_;
   Handles<CUevent_st> events_;
   Handles<CUgraph_st> graphs_;

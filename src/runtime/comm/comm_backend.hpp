@@ -44,6 +44,12 @@ class CommunicatorBackend {
   virtual std::unique_ptr<Communicator> make_self(Queue queue) = 0;
   /// Whether collectives of one queue wait for those of another unless each queue has its own communicator.
   virtual bool one_per_queue() const = 0;
+  /// Whether the first message of a group or a pair makes connections within start(), for which the host
+  /// waits for the others' hosts.
+  virtual bool connects_late() const { return false; }
+  /// Whether collectives of several queues may be in one captured graph: they keep the host's order there, as
+  /// they do outside of graphs.
+  virtual bool ordered_in_graphs() const { return true; }
   /// For the start banner: "MPI", "NCCL 2.28.9".
   virtual std::string describe() const = 0;
   /// What arenas are to come from that collectives work on. It may refuse where the device's memory() would

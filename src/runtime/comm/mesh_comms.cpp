@@ -127,6 +127,12 @@ void Mesh::abort() noexcept {
   each([](Communicator& comm) { comm.abort(); });
 }
 
+void Mesh::close() noexcept {
+  groups_.clear();
+  neighbours_.clear();
+  backend_.reset();  // which may hold communicators that others were split from
+}
+
 AbortOnError::AbortOnError(Mesh& mesh) : mesh_(mesh), exceptions_at_start_(std::uncaught_exceptions()) {}
 
 AbortOnError::~AbortOnError() {

@@ -22,8 +22,8 @@ struct GroupNeed {
 };
 
 /// Must not outlive its Session, nor the backend's device; communicators and their collectives must not
-/// outlive the Mesh, but the memory that they work on must: a Mesh that is destroyed while an error unwinds
-/// ends what is still under way.
+/// outlive the Mesh, but the memory that they work on must, unless the Mesh is closed before: a Mesh that is
+/// closed or destroyed while an error unwinds ends what is still under way.
 class Mesh {
  public:
   /// Throws Error unless the shape has as many ranks as the session.
@@ -57,6 +57,9 @@ class Mesh {
   /// Payload bytes this rank has sent, for each set of axes that was asked for, neighbours included.
   std::vector<Sent> bytes_sent() const;
 
+  /// See CommunicatorBackend.
+  bool connects_late() const { return backend_->connects_late(); }
+  bool ordered_in_graphs() const { return backend_->ordered_in_graphs(); }
   /// For the start banner: "MPI", "NCCL 2.28.9".
   std::string describe() const { return backend_->describe(); }
   /// Pinned host memory that the communicators made so far take once their collectives are started.
@@ -66,6 +69,9 @@ class Mesh {
   /// After an error: ends what communicators still have under way on the device, which otherwise waits for
   /// ranks that may be gone. Nothing may be started any more.
   void abort() noexcept;
+  /// Gives all communicators back: behind it, memory that they worked on may go, and nothing else be called.
+  void close() noexcept;
+  const CommunicatorBackend& backend() const { return *backend_; }
   /// Collective. Device memory that collectives will work on, for all communicators of several ranks, those
   /// made later too; ranks may have more or less of it, or none. It must stay allocated until the Mesh is
   /// destroyed.
@@ -89,6 +95,19 @@ class Mesh {
   std::map<std::tuple<std::uint32_t, Queue, int, int>, std::unique_ptr<Communicator>> neighbours_;
   std::map<std::uint32_t, AxisSet> axes_;
   std::vector<Region> registered_;
+};
+
+/// For a member that is declared behind the memory of a Mesh that was there before: ends the Mesh's
+/// communication before that memory goes.
+class CloseMesh {
+ public:
+  explicit CloseMesh(Mesh& mesh) : mesh_(mesh) {}
+  ~CloseMesh() { mesh_.close(); }
+  CloseMesh(const CloseMesh&) = delete;
+  CloseMesh& operator=(const CloseMesh&) = delete;
+
+ private:
+  Mesh& mesh_;
 };
 
 /// For a member that is declared last: while an error unwinds its owner it ends a Mesh's communication first,

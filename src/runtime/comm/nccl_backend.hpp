@@ -20,12 +20,15 @@ struct NcclOptions {
 
 class NcclBackend : public CommunicatorBackend {
  public:
-  /// session and device must outlive this and what it makes; the device is the current one of CUDA.
+  /// session and device must outlive this and what it makes; the device is the current one of CUDA. Throws
+  /// Error for an NCCL before 2.26.2, whose kernels have no order.
   NcclBackend(const Session& session, Device& device, NcclOptions options);
   ~NcclBackend() override;
   std::unique_ptr<Communicator> make(const GroupRequest& group) override;
   std::unique_ptr<Communicator> make_self(Queue queue) override;
   bool one_per_queue() const override { return true; }
+  bool connects_late() const override { return true; }
+  bool ordered_in_graphs() const override;
   std::string describe() const override;
   /// NCCL's: what it can register with NVLink and its switches, where they are.
   std::unique_ptr<memory::Provider> arena_memory() const override;

@@ -61,6 +61,12 @@ bool nccl_shares_gpus() {
 
 NcclBackend::NcclBackend(const Session& session, Device& device, NcclOptions options)
     : session_(session), device_(device), options_(options) {
+  REQUIRE(
+      version_code() >= NCCL_VERSION(2, 26, 2),
+      "NCCL {} is loaded, and ztrain needs 2.26.2 or later: before, ranks may launch the kernels of several "
+      "communicators in different orders, and then wait for each other for ever. Put a newer one before it "
+      "in LD_LIBRARY_PATH, or set device.communicator = \"mpi\"",
+      nccl_version());
   // Gathers and reductions have communicators of their own on streams of their own. Two kernels of NCCL's
   // that a GPU cannot hold at once must not be launched in different orders on two ranks: each would wait for
   // a peer that is not running. With this, launches keep the order in which the host issued them, which the
@@ -69,6 +75,13 @@ NcclBackend::NcclBackend(const Session& session, Device& device, NcclOptions opt
 }
 
 NcclBackend::~NcclBackend() = default;
+
+/// NCCL chains its kernels in a capture by events that drivers know from CUDA 12.9 on, and else by waits that
+/// let one begin only where the one before has ended.
+bool NcclBackend::ordered_in_graphs() const {
+  int driver = 0;
+  return cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12090;
+}
 
 std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   // The first group of all ranks on a queue is the parent of those that follow there. Sharing its channels

@@ -53,21 +53,16 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const cudaDeviceProp& properties)
       : name_(properties.name), identity_(uuid_of(properties)), memory_(name_) {
-    int least = 0, greatest = 0;
-    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    streams_.fill(nullptr);
-    // Communication first: its few blocks would else wait until a product has no more to launch.
-    for (Queue q = 0; q < queue_count; ++q)
-      check_cuda(cudaStreamCreateWithPriority(&streams_[at(q)], cudaStreamNonBlocking,
-                                              q == compute_queue ? least : greatest),
-                 "cudaStreamCreateWithPriority");
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
+               "cudaDeviceGetStreamPriorityRange");
   }
   /// Does not wait, and ignores errors: it runs also while an error unwinds.
   ~CudaDevice() override {
     for (const cudaGraphExec_t graph : graphs_)
       if (graph) cudaGraphExecDestroy(graph);
     for (const EventState& event : events_) cudaEventDestroy(event.event);
-    for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    for (const cudaStream_t stream : streams_)
+      if (stream) cudaStreamDestroy(stream);
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -77,7 +72,7 @@ class CudaDevice final : public Device {
   bool asynchronous() const override { return true; }
   memory::Provider& memory() override { return memory_; }
   memory::Provider& staging() override { return staging_; }
-  void* native_stream(Queue queue) const override { return streams_[at(queue)]; }
+  void* native_stream(Queue queue) const override { return stream(queue); }
 
   void submit(Queue, const std::function<void()>& work) override {
     work();
@@ -85,7 +80,7 @@ class CudaDevice final : public Device {
   }
   void run_on_host(Queue queue, const std::function<void()>& work) override {
     const auto call = [](void* given) { (*static_cast<const std::function<void()>*>(given))(); };
-    check_cuda(cudaLaunchHostFunc(streams_[at(queue)], call, const_cast<std::function<void()>*>(&work)),
+    check_cuda(cudaLaunchHostFunc(stream(queue), call, const_cast<std::function<void()>*>(&work)),
                "cudaLaunchHostFunc");
   }
   Event make_event(bool timed) override {
@@ -97,25 +92,25 @@ class CudaDevice final : public Device {
   }
   void record(Event event, Queue queue) override {
     EventState& state = events_[at(event)];
-    check_cuda(cudaEventRecord(state.event, streams_[at(queue)]), "cudaEventRecord");
+    check_cuda(cudaEventRecord(state.event, stream(queue)), "cudaEventRecord");
     state.recorded = true;
     state.captured = captured(queue);
   }
   void wait(Queue queue, Event event) override {
     const EventState& state = events_[at(event)];
     if (!state.recorded) return;
-    check_cuda(cudaStreamWaitEvent(streams_[at(queue)], state.event, 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(stream(queue), state.event, 0), "cudaStreamWaitEvent");
     if (state.captured) joined_[at(queue)] = true;
   }
   void copy_in(Queue queue, void* to, const void* host, std::int64_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice,
-                               streams_[at(queue)]),
-               "cudaMemcpyAsync to the device");
+    check_cuda(
+        cudaMemcpyAsync(to, host, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream(queue)),
+        "cudaMemcpyAsync to the device");
   }
   void copy_out(Queue queue, void* host, const void* from, std::int64_t bytes) override {
-    check_cuda(cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost,
-                               streams_[at(queue)]),
-               "cudaMemcpyAsync to the host");
+    check_cuda(
+        cudaMemcpyAsync(host, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream(queue)),
+        "cudaMemcpyAsync to the host");
   }
 
   bool done(Event event) override {
@@ -135,7 +130,7 @@ class CudaDevice final : public Device {
   }
   void finish() override {
     for (const cudaStream_t stream : streams_)
-      check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+      if (stream) check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
   std::optional<double> seconds(Event from, Event to) override {
     const EventState &begin = events_[at(from)], &end = events_[at(to)];
@@ -147,7 +142,7 @@ class CudaDevice final : public Device {
 
   bool captures() const override { return true; }
   void begin_capture(Queue queue) override {
-    check_cuda(cudaStreamBeginCapture(streams_[at(queue)], cudaStreamCaptureModeThreadLocal),
+    check_cuda(cudaStreamBeginCapture(stream(queue), cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture");
     capturing_ = true;
     joined_.fill(false);
@@ -156,7 +151,7 @@ class CudaDevice final : public Device {
   Graph end_capture(Queue queue) override {
     capturing_ = false;
     cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(streams_[at(queue)], &graph), "cudaStreamEndCapture");
+    check_cuda(cudaStreamEndCapture(stream(queue), &graph), "cudaStreamEndCapture");
     cudaGraphExec_t executable = nullptr;
     const cudaError_t code =
         cudaGraphInstantiateWithFlags(&executable, graph, cudaGraphInstantiateFlagUseNodePriority);
@@ -166,7 +161,7 @@ class CudaDevice final : public Device {
     return static_cast<Graph>(graphs_.size() - 1);
   }
   void launch(Graph graph, Queue queue) override {
-    check_cuda(cudaGraphLaunch(graphs_[at(graph)], streams_[at(queue)]), "cudaGraphLaunch");
+    check_cuda(cudaGraphLaunch(graphs_[at(graph)], stream(queue)), "cudaGraphLaunch");
   }
   void destroy(Graph graph) noexcept override {
     cudaGraphExecDestroy(graphs_[at(graph)]);
@@ -179,12 +174,23 @@ class CudaDevice final : public Device {
     bool recorded = false;
     bool captured = false;  ///< when it was last recorded
   };
+  /// Made when it is first asked for: what nothing uses takes no connection from others.
+  cudaStream_t stream(Queue queue) const {
+    cudaStream_t& made = streams_[at(queue)];
+    // Communication first: its few blocks would else wait until a product has no more to launch.
+    if (!made)
+      check_cuda(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking,
+                                              queue == compute_queue ? least_priority_ : greatest_priority_),
+                 "cudaStreamCreateWithPriority");
+    return made;
+  }
   bool captured(Queue queue) const { return capturing_ && joined_[at(queue)]; }
 
   std::string name_, identity_;
   CudaMemory memory_;
   PinnedMemory staging_;
-  std::array<cudaStream_t, queue_count> streams_;
+  int least_priority_ = 0, greatest_priority_ = 0;
+  mutable std::array<cudaStream_t, queue_count> streams_{};
   std::vector<EventState> events_;
   std::vector<cudaGraphExec_t> graphs_;
   bool capturing_ = false;

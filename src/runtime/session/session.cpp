@@ -31,6 +31,9 @@ Session::Session(int* argc, char*** argv)
   // collective which waits for another rank, which in turn waits to load, for ever. It reads this when it is
   // first called, which MPI may do.
   if (built_for_gpus()) setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  // CUDA gives 8 connections to all streams, and those that share one wait for each other: work would wait
+  // behind a receive of another stream, whose sender may wait for that work. 32 is the most.
+  if (built_for_gpus()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   REQUIRE(provided >= MPI_THREAD_FUNNELED,
