@@ -25,7 +25,12 @@ bool has_frames(const Index& index) {
 }
 
 void require_sound_metadata(const fs::path& folder, const Index& index) {
-  read_metadata(folder);  // which says more of what somebody has edited
+  const nlohmann::json metadata = read_metadata(folder);  // says more of what somebody has edited
+  const std::int64_t name = checkpoint::step_of(folder);
+  const auto step = metadata.find("step");
+  if (name >= 0 && step != metadata.end() && step->is_number_integer() && *step != name)
+    fail_damaged("{}: was saved at step {}, and is named for another: rename it to step_{}", folder.string(),
+                 step->get<std::int64_t>(), step->get<std::int64_t>());
   const bool sealed = require_intact_metadata(folder);
   if (!sealed && has_frames(index))
     fail_damaged("{}: was changed: it has no checksum of itself; {}",

@@ -79,11 +79,35 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
 /// off without a trace. Bytes are left out, because they lack nothing but the separator between texts.
 std::string warning_on_width(const Entry& entry, std::int64_t vocab_size) {
   const NarrowIds narrow = entry.tokens->narrow_ids();
-  if (narrow.limit == 0 || vocab_size <= narrow.limit || vocab_size == text_vocab) return "";
+  const std::int64_t own = entry.tokens->known_vocab();
+  const bool holds_all = own > 0 && own <= narrow.limit;
+  if (narrow.limit == 0 || vocab_size <= narrow.limit || vocab_size == text_vocab || holds_all) return "";
   return fmt::format(
       "warning: {}: '{}' holds ids below {} alone, by its type of integers, and model.vocab_size is {}: "
       "larger ids of its tokenizer, if there are any, were cut off; write wider integers",
       entry.key, narrow.file, narrow.limit, vocab_size);
+}
+
+/// Returns a warning if the tokens are of a vocabulary that is far smaller than the model's.
+std::string warning_on_vocabulary(const Entry& entry, std::int64_t vocab_size) {
+  const Tokenizer& tokenizer = entry.tokens->tokenizer();
+  if (tokenizer.vocab_size == 0 || tokenizer.vocab_size > vocab_size / 2) return "";
+  return fmt::format(
+      "warning: {}: '{}' was written with {} ids, and model.vocab_size is {}: to a model of another "
+      "tokenizer its ids are other words",
+      entry.key, tokenizer.vocab_file, tokenizer.vocab_size, vocab_size);
+}
+
+/// Returns a warning if more than a tenth of the tokens are in no row, because documents are too long.
+std::string warning_on_length(const Entry& entry, const config::Data& data, const DocumentCounts& counts) {
+  constexpr std::int64_t many = 10;
+  const std::int64_t all = entry.tokens->size();
+  if (counts.cut_off <= all / many) return "";
+  return fmt::format(
+      "warning: {}: {}: {} of {} tokens are not used: documents longer than data.sequence ({}) are {}; "
+      "data.long_documents = \"split\" keeps all",
+      entry.key, files_of(*entry.tokens), counts.cut_off, all, data.sequence,
+      counts.dropped > 0 ? "dropped" : "truncated");
 }
 
 }  // namespace
@@ -110,15 +134,20 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next) {
   REQUIRE(ends.empty() || ends.back() < sets.vocab_size,
           "model.vocab_size ({}) is not above token {}, which ends the texts of the data (eos_id): give more",
           sets.vocab_size, ends.back());
+  const auto warn = [&](std::string warning) {
+    if (!warning.empty()) sets.warnings.push_back(std::move(warning));
+  };
   for (const auto* entries : {&train, &validation})
-    for (const Entry& entry : *entries)
-      if (std::string warning = warning_on_width(entry, sets.vocab_size); !warning.empty())
-        sets.warnings.push_back(std::move(warning));
+    for (const Entry& entry : *entries) {
+      warn(warning_on_width(entry, sets.vocab_size));
+      warn(warning_on_vocabulary(entry, sets.vocab_size));
+    }
   const double fraction = validation.empty() ? data.validation_fraction : 0;
   for (const Entry& entry : train) {
     next("rows of " + entry.key);
     sets.ends = hash_text(hex(entry.tokens->end_identity()), sets.ends);
     SplitRows split = make_rows(entry, data, fraction, sets.vocab_size);
+    warn(warning_on_length(entry, data, split.train.documents));
     sets.train.push_back(std::move(split.train));
     if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
   }

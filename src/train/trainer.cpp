@@ -180,6 +180,7 @@ void Trainer::hold_folders() {
 /// checkpoints, older ones make room.
 void Trainer::prepare_for_saves() {
   constexpr double slow = 1e8;  // bytes a second of a rank, until a save has been measured
+  constexpr std::int64_t beside_tensors = 128 * 1024;  // the least that index, deck and metrics take
   if (deck_.checkpoint.interval < 0 || progress_.step >= facts_.steps) return;
   const Layout& layout = worker_.job().layout;
   const double bytes = plan::checkpoint_bytes(deck_, layout.parameter_count(), layout.trained_count());
@@ -188,7 +189,7 @@ void Trainer::prepare_for_saves() {
   session_.agree("preparing the output folder", [&] {
     const std::string folder = config::checkpoint_folder(deck_);
     if (session_.rank() == 0 && !checkpoint::newest(folder))
-      checkpoint::require_room(folder, static_cast<std::int64_t>(bytes));
+      checkpoint::require_room(folder, static_cast<std::int64_t>(bytes) + beside_tensors);
   });
 }
 

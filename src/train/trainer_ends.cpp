@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -115,9 +116,13 @@ bool Trainer::stops_early() {
 /// takes a failed job down sends SIGTERM too: nothing is promised.
 void Trainer::notice(const runtime::Signals::Kind& signal) {
   if (signal.number == SIGUSR2) return;
-  console_.print_error(fmt::format("{}: the run is to end after this step{}{}\n", signal.name,
-                                   deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint",
-                                   signal.number == SIGINT ? "; a second SIGINT ends it at once" : ""));
+  const bool of_mpirun = signal.number == SIGTERM && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
+                         std::getenv("SLURM_STEP_ID") == nullptr;
+  console_.print_error(fmt::format(
+      "{}: the run is to end after this step{}{}{}\n", signal.name,
+      deck_.checkpoint.interval < 0 ? "" : ", with a checkpoint",
+      signal.number == SIGINT ? "; a second SIGINT ends it at once" : "",
+      of_mpirun ? "; if mpirun was told to end, it kills the ranks in a second: tell it by SIGUSR1" : ""));
 }
 
 /// Of a run that stopped before its last step.

@@ -158,6 +158,15 @@ TEST_F(CheckpointVerify, ChecksumsMayNotBeLeftOutOfMetadata) {
   EXPECT_THROW(checkpoint::require_sound(path_), checkpoint::Damaged);
 }
 
+TEST_F(CheckpointVerify, OneThatIsNamedForAnotherStepIsNotSound) {
+  const fs::path renamed = temporary_.path() / "step_7", other = temporary_.path() / "kept";
+  fs::copy(path_, renamed, fs::copy_options::recursive);
+  EXPECT_EQ(error_of([&] { checkpoint::require_sound(renamed); }),
+            renamed.string() + ": was saved at step 1, and is named for another: rename it to step_1");
+  fs::rename(renamed, other);
+  checkpoint::require_sound(other);
+}
+
 /// A disk's failure reads like what is no file at all.
 TEST_F(CheckpointVerify, FilesThatCannotBeReadAreDamaged) {
   const auto folder = [](const auto& path) { std::filesystem::create_directory(path); };

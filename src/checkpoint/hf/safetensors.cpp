@@ -120,11 +120,24 @@ std::vector<SafeTensor> parse_safetensors(std::string_view header, std::int64_t 
   return tensors;
 }
 
+/// Git stands a small text in for each large file, until they are fetched.
+void require_no_pointer(const PosixFile& file) {
+  constexpr std::string_view pointer = "version https://git-lfs";
+  std::string begin(pointer.size(), ' ');
+  if (file.size() < std::ssize(begin)) return;
+  file.read_at(begin.data(), std::ssize(begin), 0);
+  REQUIRE(begin != pointer,
+          "{}: holds no weights, but what Git LFS puts in their place: fetch them with `git lfs pull` in its "
+          "folder, or download the model with `hf download`",
+          file.path().string());
+}
+
 std::vector<SafeTensor> read_safetensors(const PosixFile& file) {
   const std::string path = file.path().string();
   const std::int64_t size = file.size();
   std::uint64_t length = 0;
   constexpr std::int64_t start = sizeof length;
+  require_no_pointer(file);
   REQUIRE(size >= start, "{}: is no safetensors file: it has {} bytes", path, size);
   file.read_at(&length, start, 0);
   REQUIRE(length <= static_cast<std::uint64_t>(largest_safetensors_header),

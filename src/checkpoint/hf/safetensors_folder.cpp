@@ -45,7 +45,12 @@ class SafetensorsFolder : public WeightSource {
     const auto file_of = parse_safetensors_index(read_file(index, largest_index), index.string());
     std::set<std::string> files;
     for (const auto& [name, file] : file_of) files.insert(file);
-    for (const std::string& file : files) add(file, file_of);
+    for (const std::string& file : files) {
+      REQUIRE(file_exists(folder / file, "model.from"),
+              "{}: says that weights are in {}, which is not there; {}", index.string(),
+              printable(file, most_quoted), folder_advice);
+      add(file, file_of);
+    }
     for (const auto& [name, file] : file_of) {
       const auto at = entries_.find(name);
       REQUIRE(at != entries_.end() && files_[at->second.file].path() == folder / file,

@@ -57,6 +57,7 @@ constexpr std::array section_rows{
 
 std::string range_text(const Legal& legal) {
   const bool low = std::isfinite(legal.least), high = legal.most < most_count;
+  if (legal.multiple > 1) return fmt::format(", a multiple of {} up to {:.0f}", legal.multiple, legal.most);
   if (low && high && legal.open_least) return fmt::format(" above {}, at most {}", legal.least, legal.most);
   if (low && high)
     return fmt::format(" from {} to {}{}", legal.least, legal.open_most ? "below " : "", legal.most);

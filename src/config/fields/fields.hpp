@@ -42,6 +42,7 @@ struct Legal {
   bool open_least = false;             ///< least itself is not legal
   bool open_most = false;              ///< most itself is not legal
   bool minus_one = false;              ///< -1 is legal besides
+  std::int64_t multiple = 1;           ///< of which whole numbers are multiples
   std::vector<std::string> choices{};  ///< empty: any; case does not matter
   Spellings aliases{};                 ///< legal too
   /// What other programs write for a value: understood, but not documented as ztrain's own. true and false

@@ -31,6 +31,9 @@ inline Legal above(double least) {
 inline Legal between(double least, double most) {
   return {.least = least, .most = most};
 }
+inline Legal multiple_of(std::int64_t multiple, double most) {
+  return {.least = static_cast<double>(multiple), .most = most, .multiple = multiple};
+}
 inline Legal below_one() {
   return {.least = 0, .most = 1, .open_most = true};
 }

@@ -56,7 +56,11 @@ struct Assignment {
       const bool open = x <= l.least ? l.open_least : l.open_most;
       refuse(open ? "" : fmt::format("{}", std::clamp(x, l.least, l.most)));
     }
-    if (whole()) return;
+    if (whole()) {
+      const auto number = static_cast<std::int64_t>(x);
+      if (number % l.multiple != 0) refuse(fmt::format("{}", number - number % l.multiple));
+      return;
+    }
     REQUIRE(in_range(static_cast<float>(x)),
             "{}: {} = {} is not legal: fp32, in which it is computed with, rounds it to {}; expected {}",
             where, field.key, source_text(value), static_cast<float>(x), legal_text(field));

@@ -148,6 +148,7 @@ class Cutter {
     if (end - begin == 1) ++cut_.counts.single;
     if (too_long && options_.long_documents == LongDocuments::drop) {
       ++cut_.counts.dropped;
+      cut_.counts.cut_off += end - begin;
       return;
     }
     const std::size_t before = cut_.pieces.size();
@@ -157,6 +158,7 @@ class Cutter {
       ++cut_.counts.split;
     } else if (too_long) {
       ++cut_.counts.truncated;
+      cut_.counts.cut_off += end - begin - row;
     }
     if (cut_.pieces.size() == before) ++cut_.counts.untrained;
   }

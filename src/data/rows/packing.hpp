@@ -37,6 +37,7 @@ struct DocumentCounts {
   std::int64_t truncated = 0, split = 0, dropped = 0;  ///< of them, too long for a row
   std::int64_t untrained = 0;  ///< left out, since none of their tokens is to be predicted
   std::int64_t single = 0;     ///< documents of one token, which are untrained
+  std::int64_t cut_off = 0;    ///< tokens of those that are truncated or dropped, which are in no row
 };
 
 struct CutDocuments {

@@ -99,6 +99,16 @@ class PackedEntry {
   }
 
   std::int64_t rows() const { return packed_->rows(); }
+  bool truncates() const { return counts_.truncated > 0; }
+  /// What is in no row, for messages.
+  std::string left_out() const {
+    std::string text;
+    if (truncates()) text += fmt::format(" ({} of {} truncated to it)", counts_.truncated, counts_.documents);
+    if (counts_.untrained > 0)
+      text += fmt::format(" (but {} of {} left out, of which no token is to be predicted)", counts_.untrained,
+                          counts_.documents);
+    return text;
+  }
 
   /// Rows are packed from the longest documents to the shortest: neither their beginning nor their end is
   /// like the rest. This order is the same for every seed.
@@ -127,11 +137,11 @@ SplitRows split_documents(const Entry& entry, const config::Data& data, double f
   const std::int64_t all = packed.rows();
   if (fraction == 0) return {packed.set({0, all}), {}};
   const std::int64_t held = std::max<std::int64_t>(std::llround(fraction * static_cast<double>(all)), 1);
-  REQUIRE(
-      all > held,
-      "{}: its documents fill {} rows of data.sequence = {} tokens, and data.validation_fraction ({}) holds "
-      "out {} of them: give more data, data.validation, or a shorter data.sequence",
-      entry.key, all, data.sequence, fraction, held);
+  REQUIRE(all > held,
+          "{}: its documents fill {} of data.sequence = {} tokens{}, and data.validation_fraction ({}) holds "
+          "out {}: give more data, data.validation, or {}",
+          entry.key, count_text(all, "row"), data.sequence, packed.left_out(), fraction, held,
+          packed.truncates() ? "data.long_documents = \"split\"" : "a shorter data.sequence");
   const Permutation order = packed.mixed();
   return {packed.set({0, all - held, order}), packed.set({all - held, all, order})};
 }

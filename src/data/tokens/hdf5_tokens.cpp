@@ -143,9 +143,12 @@ void Hdf5Tokens::read_attributes(Part& part) const {
           "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
           most_ids);
   const std::int64_t end = integer_attribute(root, "eos_id").value_or(-1);
-  REQUIRE(end >= -1 && end < (t.vocab_size > 0 ? t.vocab_size : most_ids),
-          "{}: the attribute eos_id of '{}' is {}, and neither -1 (none) nor an id below its vocab_size ({})",
-          key_, part.path, end, t.vocab_size);
+  const std::int64_t ids = t.vocab_size > 0 ? t.vocab_size : most_ids;
+  REQUIRE(end >= -1 &&
+                  end<ids, "{}: the attribute eos_id of '{}' is {}, and neither -1 (none) nor an id below {}",
+                      key_, part.path, end, t.vocab_size> 0
+              ? fmt::format("its vocab_size ({})", ids)
+              : fmt::format("{}", ids));
   if (end >= 0) t.ends = {static_cast<std::int32_t>(end)};
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }

@@ -130,7 +130,7 @@ TEST_F(Files, LengthsAreComparedWithTheFile) {
   EXPECT_NE(error(100'000'001, header).find("above the format's"), std::string::npos);
   EXPECT_NE(error(99'999'999, header).find("is truncated"), std::string::npos);
   EXPECT_NE(error_of_file("").find("0 bytes"), std::string::npos);
-  EXPECT_NE(error_of_file("version https://git-lfs.github.com/spec/v1").find("no safetensors file"),
+  EXPECT_NE(error_of_file("version https://git-lfs.github.com/spec/v1").find("`git lfs pull`"),
             std::string::npos);
 }
 

@@ -72,6 +72,10 @@ TEST(Ranges, OfNumbersAreThoseOfFp32) {
 }
 
 TEST(Ranges, OfKeysThatAttacksWerePassedBy) {
+  EXPECT_EQ(deck_error("", {"--offload.nvme_block_size=9000"}),
+            "command line: offload.nvme_block_size = 9000 is not legal: expected an integer, a multiple of "
+            "4096 up to 1073741824; nearest legal: 8192");
+  EXPECT_EQ(deck_error("", {"--offload.nvme_block_size=8192"}), "no error");
   EXPECT_EQ(deck_error("", {"--checkpoint.keep=4294967297"}),
             "command line: checkpoint.keep = 4294967297 is not legal: expected an integer from 0 to "
             "1000000000; nearest "

@@ -229,6 +229,44 @@ TEST_F(Opened, DocumentsOfOneTokenHaveNothingToPredict) {
       std::string::npos);
 }
 
+TEST_F(Opened, TokensThatAreInNoRowAreTold) {
+  const std::string file = write_documents("long.h5", {40, 4, 4, 4});
+  const auto warnings = [&](const char* rule) {
+    return open_datasets(deck(file, {"--model.vocab_size=300", std::string("--data.long_documents=") + rule}))
+        .warnings;
+  };
+  const std::string begin = "warning: data.train: '" + file + "': ";
+  const std::string end = "; data.long_documents = \"split\" keeps all";
+  EXPECT_EQ(warnings("truncate"),
+            std::vector{begin +
+                        "36 of 52 tokens are not used: documents longer than data.sequence (4) are "
+                        "truncated" +
+                        end});
+  EXPECT_EQ(warnings("drop"),
+            std::vector{begin +
+                        "40 of 52 tokens are not used: documents longer than data.sequence (4) are "
+                        "dropped" +
+                        end});
+  EXPECT_TRUE(warnings("split").empty());
+}
+
+TEST_F(Opened, TooFewRowsSayWhatIsInNone) {
+  const auto error = [&](const std::string& file) {
+    return error_of([&] { open_datasets(deck(file, {"--model.vocab_size=300"})); });
+  };
+  EXPECT_EQ(error(write_documents("long.h5", {2000})),
+            "data.train: its documents fill 1 row of data.sequence = 4 tokens (1 of 1 truncated to it), and "
+            "data.validation_fraction (0.01) holds out 1: give more data, data.validation, or "
+            "data.long_documents = \"split\"");
+  std::vector<std::uint8_t> mask(9, 0);
+  mask[1] = 1;
+  EXPECT_EQ(
+      error(write_documents("masked.h5", {3, 3, 3}, mask)),
+      "data.train: its documents fill 1 row of data.sequence = 4 tokens (but 2 of 3 left out, of which no "
+      "token is to be predicted), and data.validation_fraction (0.01) holds out 1: give more data, "
+      "data.validation, or a shorter data.sequence");
+}
+
 TEST_F(Attributes, TokensThatEndTextsAreThoseOfAllFiles) {
   using Tokens = std::vector<std::int32_t>;
   EXPECT_EQ(opened().ends, Tokens{});
