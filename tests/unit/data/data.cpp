@@ -108,13 +108,6 @@ TEST_F(Data, NarrowIntegersAreTold) {
   ASSERT_EQ(warnings("65537").size(), 1u);
   EXPECT_EQ(warnings("65537")[0].find("warning: data.train: '" + hdf5 + "' holds ids below 65536 alone"), 0u);
   EXPECT_TRUE(warnings("65536").empty());
-  const std::int32_t own = 60;  // its tokenizer's, of which nothing was cut off
-  add_attribute("a.h5", "vocab_size", H5T_NATIVE_INT32, &own);
-  ASSERT_EQ(warnings("65537").size(), 1u);
-  EXPECT_EQ(warnings("65537")[0], "warning: data.train: '" + hdf5 +
-                                      "' was written with 60 ids, and model.vocab_size is 65537: to a model "
-                                      "of another tokenizer its ids are other words");
-  EXPECT_TRUE(warnings("100").empty());
 }
 
 TEST_F(Data, HeadersOfLlmC) {
