@@ -45,5 +45,24 @@ TEST(TiedStages, HaveTheSameEmbeddings) {
   EXPECT_GT(std::ranges::count_if(own, [](std::uint16_t bits) { return bits != 0; }), count / 2);
 }
 
+/// Each copy takes its gradient from both stages, and from all shards, however it is sharded itself.
+TEST(TiedStages, HaveTheSameLossesInEveryStrategy) {
+  kernels::initialize_backend();
+  TinyModel m;
+  m.dims.num_hidden_layers = 4;
+  m.dims.tie_word_embeddings = true;
+  MeshShape mesh;
+  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = session().size() / 2;
+  m.global = 3 * mesh[Axis::shard];
+  std::vector<double> expected;
+  for (const char* strategy : {"FULL_SHARD", "NO_SHARD", "zero1", "zero2"}) {
+    program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f32));
+    spec.schedule = program::find_schedule("1f1b");
+    const std::vector<double> losses = test::losses_of(session(), m, spec, 3);
+    if (expected.empty()) expected = losses;
+    EXPECT_EQ(losses, expected) << strategy;
+  }
+}
+
 }  // namespace
 }  // namespace ztrain::tied_stages_test

@@ -88,6 +88,16 @@ TEST(Metadata, GivesBackWhatARunHasDone) {
   EXPECT_EQ(q.processor, p.processor);
 }
 
+TEST(Metadata, GivesBackTheFirstSkippedStep) {
+  const config::Deck deck = config::deck_of();
+  Progress p = some_progress();
+  for (const int skipped : {0, 1}) {
+    p.skipped_in_a_row = skipped;
+    EXPECT_EQ(from_metadata(to_metadata(p, deck, {}, "1.0.0"), deck, {}, "step_70").progress.skipped_in_a_row,
+              skipped);
+  }
+}
+
 TEST(Products, AResumedRunSaysWhichAreOthers) {
   EXPECT_EQ(note_of({"fp32", "bf16x6"}, {"fp32", "bf16x6"}), "");
   EXPECT_EQ(note_of({"native", ""}, {"native", ""}), "");
