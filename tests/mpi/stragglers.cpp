@@ -44,6 +44,26 @@ TEST(StragglersOfRanks, ReadingIsComparedWhereGraphsAreNotTimed) {
         << said;
 }
 
+TEST(StragglersOfRanks, StagesAreNotComparedWithEachOther) {
+  if (session().size() != 6) GTEST_SKIP() << "two stages of three ranks show it";
+  config::Deck deck;
+  deck.watchdog.stragglers = 1;
+  MeshShape mesh;
+  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = 3;
+  train::Stragglers stragglers(deck, session(), mesh);
+  const auto after = [&](std::int64_t step, double own) {
+    engine::Timings timings;
+    timings.seconds[at(program::ActionKind::forward)] = own;
+    train::StepClock clock;
+    clock.total = 1;
+    return stragglers.after_step(step, timings, clock);
+  };
+  const double of_stage = Coordinate(mesh, session().rank())[Axis::pipeline] == 0 ? 0.1 : 0.4;
+  EXPECT_EQ(after(1, of_stage), "");
+  const std::string said = after(2, session().rank() == 4 ? 0.8 : of_stage);
+  EXPECT_NE(said.find("slow ranks: forward: rank 4 "), said.npos) << said;
+}
+
 TEST(StragglersOfRanks, NothingIsSaidOfGraphsWhereAllIsTimed) {
   train::Stragglers stragglers = stragglers_every(1);
   train::StepClock clock;

@@ -208,15 +208,15 @@ class ReadAndWrite(Models):
 
     def test_many_files(self):
         checkpoint = self.still("still_files", "model")
-        exported = self.export(checkpoint, "export_files", "--max-shard-size", "0.00003")
-        self.assertGreater(len(list(exported.glob("model-0*.safetensors"))), 5)
-        self.assertEqual(read_folder(exported), self.tensors)
-        index = json.loads((exported / "model.safetensors.index.json").read_text())
-        self.assertEqual(sorted(index["weight_map"]), sorted(self.tensors))
-        self.assertEqual(
-            index["metadata"]["total_size"], sum(len(value) for _, _, value in self.tensors.values())
-        )
-        self.assert_same_tensors(checkpoint, self.still("again_files", "export_files"))
+        total = sum(len(value) for _, _, value in self.tensors.values())
+        for name, most, files in (("two", 0.6 * total, range(2, 3)), ("many", 30_000, range(6, 100))):
+            exported = self.export(checkpoint, f"export_{name}", "--max-shard-size", f"{most / 1e9:.9f}")
+            self.assertIn(len(list(exported.glob("model-0*.safetensors"))), files)
+            self.assertEqual(read_folder(exported), self.tensors)
+            index = json.loads((exported / "model.safetensors.index.json").read_text())
+            self.assertEqual(sorted(index["weight_map"]), sorted(self.tensors))
+            self.assertEqual(index["metadata"]["total_size"], total)
+            self.assert_same_tensors(checkpoint, self.still(f"again_{name}", f"export_{name}"))
 
     def test_a_sequence_beyond_the_models_context_is_noted(self):
         for sequence, noted in ((777, False), (778, True)):
