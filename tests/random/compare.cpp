@@ -115,7 +115,7 @@ Bound bound_of(const Words& numerics) {
   const double lr = std::stod(value_of(numerics, "optimizer.lr", "3e-4"));
   const double unit = narrow || coarse ? 4e-3 : preset == "fp32" ? 1e-6 : 1e-13;
   Bound bound{fmt::format("{}{} {}", preset, coarse ? " coarse" : "", jumps ? "jumping" : "smooth"), {}, 0};
-  bound.apart = {unit, 10 * unit, unit, lr * (coarse ? 1 : narrow ? 0.5 : 1000 * unit)};
+  bound.apart = {unit, 10 * unit, unit, lr * (coarse || (jumps && narrow) ? 1 : narrow ? 0.5 : 1000 * unit)};
   if (preset == "bf16-pure" && value_of(numerics, "precision.rounding", "") != "nearest") bound.strays = 2;
   if (jumps && !narrow && !coarse) bound.apart = {1e-4, 1e-3, 1e-4, 0.05 * lr};
   return bound;
