@@ -54,7 +54,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  /// Of three equal parts.
+  /// Returns where one of three equal parts begins.
   std::byte* part(int number) const { return data_ + number * (bytes_ / 3); }
 
  private:

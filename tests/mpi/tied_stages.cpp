@@ -13,15 +13,25 @@ namespace {
 using test::session;
 using test::TinyModel;
 
-/// Of a parameter that two stages have, each steps its own copy: nothing is rounded otherwise there.
-TEST(TiedStages, HaveTheSameEmbeddings) {
-  kernels::initialize_backend();
+MeshShape two_stages() {
+  MeshShape mesh;
+  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = session().size() / 2;
+  return mesh;
+}
+
+TinyModel tied_model(const MeshShape& mesh) {
   TinyModel m;
   m.dims.num_hidden_layers = 4;
   m.dims.tie_word_embeddings = true;
-  MeshShape mesh;
-  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = session().size() / 2;
   m.global = 3 * mesh[Axis::shard];
+  return m;
+}
+
+/// Of a parameter that two stages have, each steps its own copy: nothing is rounded otherwise there.
+TEST(TiedStages, HaveTheSameEmbeddings) {
+  kernels::initialize_backend();
+  const MeshShape mesh = two_stages();
+  const TinyModel m = tied_model(mesh);
   program::JobSpec spec =
       test::spec_for(m, mesh, "FULL_SHARD", {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::f32});
   spec.schedule = program::find_schedule("1f1b");
@@ -48,12 +58,8 @@ TEST(TiedStages, HaveTheSameEmbeddings) {
 /// Each copy takes its gradient from both stages, and from all shards, however it is sharded itself.
 TEST(TiedStages, HaveTheSameLossesInEveryStrategy) {
   kernels::initialize_backend();
-  TinyModel m;
-  m.dims.num_hidden_layers = 4;
-  m.dims.tie_word_embeddings = true;
-  MeshShape mesh;
-  mesh[Axis::pipeline] = 2, mesh[Axis::shard] = session().size() / 2;
-  m.global = 3 * mesh[Axis::shard];
+  const MeshShape mesh = two_stages();
+  const TinyModel m = tied_model(mesh);
   std::vector<double> expected;
   for (const char* strategy : {"FULL_SHARD", "NO_SHARD", "zero1", "zero2"}) {
     program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f32));

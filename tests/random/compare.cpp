@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -75,12 +74,10 @@ void compare_numbers(const std::string& run, const std::string& one_rank, std::i
 /// How many times the bound a parameter may differ by whose gradient is little more, in 16 bits, than what
 /// was rounded: Adam makes whole steps of it. Keys and norms of heads have small gradients. What a bias adds
 /// to all keys the softmax does not see, but for rotation.
-double noise_of(const std::string& parameter) {
-  if (parameter.ends_with(".k_proj.bias")) return 6;
-  const bool small = std::ranges::any_of(std::array{".k_proj.", ".q_norm.", ".k_norm."}, [&](const char* of) {
-    return parameter.find(of) != parameter.npos;
-  });
-  return small ? 2 : 1;
+double noise_of(const std::string& parameter, bool narrow) {
+  const auto has = [&](const char* part) { return parameter.find(part) != parameter.npos; };
+  if (narrow && parameter.ends_with(".k_proj.bias")) return 6;
+  return has(".k_proj.") || (narrow && (has(".q_norm.") || has(".k_norm."))) ? 2 : 1;
 }
 
 void compare_weights(const std::string& run, const std::string& one_rank, const Bound& bound, Apart& apart,
@@ -92,7 +89,7 @@ void compare_weights(const std::string& run, const std::string& one_rank, const 
   }
   for (const checkpoint::TensorDifference& t : checkpoint::diff(*a, *b).tensors) {
     if (t.state != "model") continue;
-    const double most = bound.apart.weights * noise_of(t.name);
+    const double most = bound.apart.weights * noise_of(t.name, bound.narrow);
     const bool stray = t.what.empty() && t.differing <= bound.strays && std::isfinite(t.mean);
     if (!stray) apart.weights = std::max(apart.weights, t.what.empty() ? t.mean : INFINITY);
     if (!stray && (!t.what.empty() || !(t.mean <= most)))
@@ -114,7 +111,8 @@ Bound bound_of(const Words& numerics) {
   const bool jumps = optimizer == "lion" || optimizer == "adamw_8bit";
   const double lr = std::stod(value_of(numerics, "optimizer.lr", "3e-4"));
   const double unit = narrow || coarse ? 4e-3 : preset == "fp32" ? 1e-6 : 1e-13;
-  Bound bound{fmt::format("{}{} {}", preset, coarse ? " coarse" : "", jumps ? "jumping" : "smooth"), {}, 0};
+  Bound bound{
+      fmt::format("{}{} {}", preset, coarse ? " coarse" : "", jumps ? "jumping" : "smooth"), {}, 0, narrow};
   bound.apart = {unit, 10 * unit, unit, lr * (coarse || (jumps && narrow) ? 1 : narrow ? 0.5 : 1000 * unit)};
   if (preset == "bf16-pure" && value_of(numerics, "precision.rounding", "") != "nearest") bound.strays = 2;
   if (jumps && !narrow && !coarse) bound.apart = {1e-4, 1e-3, 1e-4, 0.05 * lr};

@@ -20,6 +20,7 @@ struct Bound {
   Apart apart;
   /// Weights of a tensor that may differ by more: what is rounded by chance may fall to the other neighbour.
   std::int64_t strays = 0;
+  bool narrow = false;  ///< computed in 16 or 8 bits
 };
 
 /// What the precision and the optimizer of these numerics allow.

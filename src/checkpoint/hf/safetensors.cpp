@@ -120,8 +120,8 @@ std::vector<SafeTensor> parse_safetensors(std::string_view header, std::int64_t 
   return tensors;
 }
 
-/// Git stands a small text in for each large file, until they are fetched.
-void require_no_pointer(const PosixFile& file) {
+/// Git LFS stands a small text in for each large file, until it is fetched.
+static void require_no_pointer(const PosixFile& file) {
   constexpr std::string_view pointer = "version https://git-lfs";
   std::string begin(pointer.size(), ' ');
   if (file.size() < std::ssize(begin)) return;

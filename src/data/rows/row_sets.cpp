@@ -100,7 +100,7 @@ class PackedEntry {
 
   std::int64_t rows() const { return packed_->rows(); }
   bool truncates() const { return counts_.truncated > 0; }
-  /// What is in no row, for messages.
+  /// Says what is in no row, for messages.
   std::string left_out() const {
     std::string text;
     if (truncates()) text += fmt::format(" ({} of {} truncated to it)", counts_.truncated, counts_.documents);
