@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -51,6 +52,7 @@ struct BesideTraining {
   std::atomic<bool> holds = false;    ///< a write, now
   std::atomic<int> writes_held = 0;
   std::atomic<int> held_in_vain = 0;  ///< of these, for whose end training waited
+  std::mutex mutex;                   ///< guards steps: a save has several threads
   std::set<long long> steps;          ///< of what they wrote
 };
 BesideTraining* watched = nullptr;
@@ -71,8 +73,10 @@ bool comes_true(const Condition& condition) {
 /// Notes a write of a thread beside training, and holds the first one up if rows are awaited.
 void note_write(int file) {
   const std::string path = path_of(file);
-  if (const auto at = path.find("/step_"); at != std::string::npos)
+  if (const auto at = path.find("/step_"); at != std::string::npos) {
+    const std::lock_guard lock(watched->mutex);
     watched->steps.insert(std::stoll(path.substr(at + 6)));
+  }
   const int awaited = watched->rows_awaited.exchange(0);
   if (awaited == 0) return;
   const int until = watched->rows_read + awaited;
