@@ -7,17 +7,17 @@
 # did not run, and why, comes at the end; it is in table.txt of the output folder after each phase, beside logs and
 # benchmark reports (JSON). On a build for CPUs what needs a GPU is left out.
 #
-# A build of another machine will do, of its folder ztrain, tests/mpi/mpi_*, tests/unit/unit_* and tests/unit/driver alone:
-# configured with -DZTRAIN_NATIVE=OFF, with the libraries that `ldd` misses here in LD_LIBRARY_PATH (an Open MPI that lies
-# elsewhere than it was built for wants OPAL_PREFIX too). In the order of their importance:
+# tools/bundle.sh makes a folder of a build with all libraries that it needs, for a node that has a driver alone. The phases,
+# in the order of their importance:
 #
-#   facts        GPUs, driver, versions of libraries             determinism  twice and resumed, bit for bit
+#   facts        GPUs, driver, versions of libraries             graphs       equal losses with CUDA graphs
+#   libraries    each opens, NVRTC compiles, two ranks start     determinism  twice and resumed, bit for bit
 #   unit         the unit tests, on the device                   memory       arenas as planned; outside, growth bounded
 #   steps        the tests that train                            bench        speed, and PyTorch's where it is there
 #   parity       losses and gradient norms of CPU ranks          late         kernel tests whose launches do not wait
 #   attention    16 bits, packed, 1,000 and 2,048: cuDNN's       sanitizer    memcheck and racecheck over two steps
 #   nccl         its tests and training, on one GPU too          fp8          speed of 8-bit products over bf16
-#   graphs       equal losses with CUDA graphs                   generate     tokens from a checkpoint
+#                                                                generate     tokens from a checkpoint
 #
 # The exit status is 1 where a check failed, and where a phase did not come to the checks that it must not end without
 # (tools/acceptance/phases.py lists them), for lack of time or of a program. What this machine has nothing for, such as
@@ -64,6 +64,7 @@ gpus=0
 if grep -qs '^ZTRAIN_CUDA:BOOL=ON' "$build/CMakeCache.txt" || [[ $(ldd "$build/ztrain") = *libcublasLt* ]]; then
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   if [[ $gpus -eq 0 ]]; then
+    python3 -B tools/acceptance/libraries.py --build "$build" --out "${out:-$build/acceptance}"
     echo "gpu_acceptance.sh: $build is a build for GPUs, and nvidia-smi shows none" >&2
     exit 1
   fi

@@ -64,6 +64,10 @@ void finalize_backend() {
 }
 
 void ExecDeleter::operator()(Exec* exec) const {
+  // Kokkos waits for the stream in its destructor, and ends the process without a word if the GPU has failed.
+  // While an error unwinds, the instance is left to the end of the process, so that the error is printed.
+  if constexpr (OnStream<Kokkos::DefaultExecutionSpace>)
+    if (std::uncaught_exceptions() > 0) return;
   std::default_delete<Exec>{}(exec);
 }
 

@@ -58,16 +58,6 @@ std::string shape_text(const Program& p, const Op& op) {
   return program::accumulates(op) ? text + " +" : text;
 }
 
-/// What makes two ops the same work.
-std::string key_of(const Program& p, const Op& op) {
-  std::string key = op.type;
-  for (const auto* ids : {&op.inputs, &op.outputs}) {
-    key += '|';
-    for (const TensorId id : *ids) key += operand(p.tensor(id));
-  }
-  return key + fmt::format("|{}|{}", op.comm.axes.bits(), op.flops);
-}
-
 template <class T>
 void randomize(kernels::Exec& exec, std::byte* data, std::int64_t bytes, std::uint64_t stream) {
   const std::int64_t first = std::min(bytes, random_elements * static_cast<std::int64_t>(sizeof(T)));
@@ -180,7 +170,7 @@ Distinct distinct_kernels(const Program& p) {
   for (OpId id = 0; id < static_cast<OpId>(p.ops.size()); ++id) {
     const Op& op = p.op(id);
     if (op.type == program::Release::op) continue;
-    const auto [at, is_new] = index.emplace(key_of(p, op), found.kernels.size());
+    const auto [at, is_new] = index.emplace(engine::kernel_key(p, op), found.kernels.size());
     if (is_new) {
       KernelTime k{op.type, shape_text(p, op), op.name, std::string(name_of(op.action.kind)),
                    {},      op.communicates()};

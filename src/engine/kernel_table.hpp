@@ -86,6 +86,13 @@ struct KernelRow {
 /// All rows, kind by kind.
 std::vector<std::span<const KernelRow>> kernel_table();
 
+/// Whether the op's kernels are a library's on GPUs, at least for some shapes: products and attention.
+bool calls_library(const program::Op& op);
+
+/// Equal for ops of a Program that are the same work: the type, the shapes and dtypes of operands, and the
+/// group that communicates.
+std::string kernel_key(const program::Program& program, const program::Op& op);
+
 /// Throws Error naming the op when the table has no kernel for it, or not for its dtypes.
 Bound bind(const Binding& binding);
 

@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "config/strategy.hpp"
 #include "engine/connections.hpp"
+#include "engine/library_kernels.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -139,11 +140,15 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
                                  [&] { return host_tensors(*device_, job_, job_.decode, memory_); })),
       vocabulary_(source.deck.model.vocab_size),
       abort_(mesh_) {
-  job::register_arenas(mesh_, memory_);
-  if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
+  notes_ = job::register_arenas(mesh_, arenas_);
   const std::string products =
       job::share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
   if (!products.empty()) notes_.push_back({"products", products});
+  session.agree("loading the kernels of libraries", [&] {
+    engine::load_library_kernels(
+        {&job_.programs.at(program::prefill_name), &job_.programs.at(program::decode_name)}, memory_, mesh_,
+        queues_);
+  });
   preparing_.reset();
   telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
   session.agree("reading the weights", [&] {

@@ -1,5 +1,7 @@
 #include "job/open_device.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "engine/host_tensors.hpp"
@@ -16,6 +18,11 @@ std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session
     return device;
   });
 }
+
+/// What it means that a communicator has not registered the arenas.
+constexpr auto not_registered =
+    "; the others copy through buffers of NCCL's own, without NVLink SHARP (NCCL_DEBUG=INFO with "
+    "NCCL_DEBUG_SUBSYS=REG says why)";
 
 /// What is not the device's own may be rounded up beyond what was planned: of a GPU that the plan fills, this
 /// much stays for what libraries allocate.
@@ -83,9 +90,21 @@ Arenas allocate(const runtime::Session& session, runtime::Device& device,
   return {std::move(drives), nullptr, std::move(memory), std::move(note)};
 }
 
-void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory) {
-  memory.each_region(program::Tier::device,
-                     [&](void* data, std::int64_t bytes) { mesh.register_memory(data, bytes); });
+std::vector<engine::Note> register_arenas(runtime::Mesh& mesh, const Arenas& arenas) {
+  const int all = mesh.communicators();
+  int registered = all;
+  arenas.memory.each_region(program::Tier::device, [&](void* data, std::int64_t bytes) {
+    const int with = mesh.register_memory(data, bytes);
+    if (bytes > 0) registered = std::min(registered, with);
+  });
+  std::vector<engine::Note> notes;
+  if (!arenas.note.empty()) notes.push_back({"arenas", arenas.note});
+  if (arenas.provider && all > 0)
+    notes.push_back({"arenas", fmt::format("registered with {} of {} communicators{}", registered, all,
+                                           registered == all ? "" : not_registered)});
+  if (const std::string warning = mesh.backend().warning(); !warning.empty())
+    notes.push_back({"NCCL", warning, true});
+  return notes;
 }
 
 config::Device default_device_options() {

@@ -8,6 +8,7 @@
 
 #include "config/deck.hpp"
 #include "engine/job_memory.hpp"
+#include "engine/kernel_table.hpp"
 #include "job/held_memory.hpp"
 #include "runtime/comm/mesh_comms.hpp"
 #include "runtime/device/device.hpp"
@@ -52,8 +53,9 @@ Arenas allocate(const runtime::Session& session, runtime::Device& device,
                 const std::vector<const program::Program*>& programs, const memory::NvmeOptions& nvme = {},
                 memory::Arena::Guards guards = memory::Arena::Guards::off);
 
-/// What communicates on the arenas hears of them.
-void register_arenas(runtime::Mesh& mesh, const engine::JobMemory& memory);
+/// Collective: registers the arenas with the communicators that work on them. Returns what the log should say
+/// of the arenas and of how ranks reach each other.
+std::vector<engine::Note> register_arenas(runtime::Mesh& mesh, const Arenas& arenas);
 
 /// Runs work that the host has for the device outside of Programs, and waits for it.
 void run_on(runtime::Device& device, const std::function<void()>& work);

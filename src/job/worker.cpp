@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "engine/connections.hpp"
+#include "engine/library_kernels.hpp"
 #include "job/joint_proof.hpp"
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
@@ -165,13 +166,16 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
     train_.require_capturable();
     evaluate_.require_capturable();
   });
-  register_arenas(mesh_, memory_);
+  const std::vector<engine::Note> of_arenas = register_arenas(mesh_, arenas_);
   notes_ = train_.notes();
   for (const engine::Note& note : evaluate_.notes())
     if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
   if (memory_.nvme()) note_nvme(*memory_.nvme());
-  if (!arenas_.note.empty()) notes_.push_back({"arenas", arenas_.note});
+  notes_.insert(notes_.end(), of_arenas.begin(), of_arenas.end());
   if (deck) note_algorithms(session, *deck);
+  session.agree("loading the kernels of libraries", [&] {
+    engine::load_library_kernels({&job_.train(), &job_.evaluate()}, memory_, mesh_, queues_);
+  });
   scalars() = {};
   host_.upload(scalars_place);
 }

@@ -68,8 +68,12 @@ TEST(Arenas, AreOfNcclsMemoryAndRegistered) {
     EXPECT_GT(job.taken(), planned);
     EXPECT_EQ(job.held.arenas(), job.taken()) << "what NCCL rounds up to is counted";
     job.mesh.over(Axis::shard);
-    job::register_arenas(job.mesh, job.arenas.memory);
+    const std::vector<engine::Note> notes = job::register_arenas(job.mesh, job.arenas);
     EXPECT_EQ(late_nccl::registrations(), 2);
+    ASSERT_EQ(notes.size(), session().size() > 1 ? 1u : 0u);
+    if (!notes.empty()) {
+      EXPECT_EQ(notes[0].text, "registered with 1 of 1 communicators");
+    }
     std::byte* const first = job.arenas.memory.address(job.job.train(), 0);
     int zero = 1;
     job.arenas.memory.provider().read(&zero, first, sizeof zero);
@@ -79,6 +83,19 @@ TEST(Arenas, AreOfNcclsMemoryAndRegistered) {
   expect_nothing_left(before);
   EXPECT_EQ(late_nccl::failure(), "")
       << "each was given back by the function of its kind, and not registered";
+}
+
+/// One rank that cannot register them is enough.
+TEST(Arenas, AreSaidToBeRegisteredWithFewerCommunicators) {
+  if (session().size() == 1) GTEST_SKIP() << "no communicator is of several ranks";
+  Held job({.fault = session().rank() == 1 ? Fault::registration : Fault::none}, {.warning = "of the node"});
+  job.mesh.over(Axis::shard);
+  const std::vector<engine::Note> notes = job::register_arenas(job.mesh, job.arenas);
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_TRUE(contains(notes[0].text, "registered with 0 of 1 communicators; the others ")) << notes[0].text;
+  EXPECT_EQ(late_nccl::registrations(), 0);
+  EXPECT_EQ(notes[1].text, "of the node");
+  EXPECT_TRUE(notes[1].warning);
 }
 
 TEST(Arenas, AreCudasOnAllRanksWhereNcclHasTooLittleOnOne) {

@@ -118,6 +118,16 @@ TEST(CudaDevice, AsksWithoutLeavingAnError) {
   EXPECT_EQ(ran.find('a') < ran.find('d'), true);
 }
 
+TEST(CudaDevice, ForgetsTheErrorsOfProbes) {
+  const auto device = make_late_device({});
+  const auto submit = [&] { device->cuda().submit(0, [] {}); };
+  ASSERT_NE(cudaSetDevice(99), cudaSuccess);
+  EXPECT_NE(refusal(submit), "") << "the launch is blamed for it";
+  ASSERT_NE(cudaSetDevice(99), cudaSuccess);
+  device->forget_errors();
+  EXPECT_EQ(refusal(submit), "");
+}
+
 TEST(CudaDevice, CopiesAreWorkOfTheirQueue) {
   const auto device = make_late_device({});
   const memory::Arena on_device("test", 4096, memory::Arena::Guards::on, device->memory());

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "config/strategy.hpp"
+#include "engine/kernel_table.hpp"
 #include "kernels/launch/backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
@@ -132,6 +135,43 @@ TEST_P(TrainingOnLateCuda, StagesOverNccl) {
   }
   EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
   EXPECT_EQ(late_nccl::failure(), "");
+}
+
+/// Counts what is submitted as kernels.
+struct Submissions : test::ForwardingDevice {
+  using ForwardingDevice::ForwardingDevice;
+  void submit(runtime::Queue queue, const std::function<void()>& work) override {
+    ++count;
+    inner().submit(queue, work);
+  }
+  int count = 0;
+};
+
+TEST(LibraryKernels, RunOnceBeforeTheFirstStepAndLeaveNothing) {
+  kernels::initialize_backend();
+  const TinyModel model;
+  auto late = test::make_late_device({.runs_when_idle = session().size() > 1}, session().local_rank());
+  runtime::Device& cuda = late->cuda();
+  auto device = std::make_unique<Submissions>(std::move(late));
+  auto backend = runtime::make_backend(session(), cuda, job::default_device_options());
+  Submissions& submissions = *device;
+  job::Worker worker(session(), model.graph(DType::bf16), spec_of(model, "FULL_SHARD"), {},
+                     {std::move(device), std::move(backend)});
+  std::set<std::string> kinds, keys;
+  for (const program::Program* p : {&worker.job().train(), &worker.job().evaluate()})
+    for (const program::Op& op : p->ops)
+      if (engine::calls_library(op)) {
+        keys.insert(engine::kernel_key(*p, op));
+        kinds.insert(std::string(op.type));
+      }
+  EXPECT_TRUE(kinds.contains("linear_grad_weight") && kinds.contains("attention_grad"));
+  EXPECT_EQ(submissions.count, std::ssize(keys));
+  worker.memory().each_region(program::Tier::device, [&](void* data, std::int64_t bytes) {
+    std::vector<char> read(static_cast<std::size_t>(bytes));
+    worker.memory().provider().read(read.data(), data, bytes);
+    EXPECT_GE(std::ranges::count(read, 0), bytes - static_cast<std::int64_t>(sizeof(StepScalars)))
+        << "all but what the host wrote there";
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, TrainingOnLateCuda,

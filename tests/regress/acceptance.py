@@ -226,6 +226,7 @@ class Options(unittest.TestCase):
             done = self.start("--build", ".", cwd=folder, path=f"{folder}:{os.environ['PATH']}")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("is a build for GPUs, and nvidia-smi shows none", done.stderr)
+        self.assertIn("FAIL two ranks: ", done.stdout)
 
     def test_mistakes(self):
         for words, told in ((("--build", ""), "--build needs a value"), (("--out=",), "--out needs a value"),
@@ -260,13 +261,13 @@ class Plan(unittest.TestCase):
     def test_on_a_build_for_cpus_what_needs_a_gpu_is_lacking(self):
         with tempfile.TemporaryDirectory(prefix="ztrain-acceptance-") as out:
             build = pathlib.Path(os.environ["ZTRAIN"]).parent
-            named = "facts,steps,nccl,graphs,late,sanitizer,fp8"
+            named = "facts,libraries,steps,nccl,graphs,late,sanitizer,fp8"
             done = subprocess.run([SOURCE / "tools" / "gpu_acceptance.sh", "--build", build, "--out", out, "--only", named],
                                   capture_output=True, text=True, timeout=220)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             table = (pathlib.Path(out) / "table.txt").read_text()
         for name in named.split(","):
-            self.assertRegex(table, f"(?m)^{name} +{'PASS' if name == 'facts' else 'LACK'} ")
+            self.assertRegex(table, f"(?m)^{name} +{'PASS' if name in ('facts', 'libraries') else 'LACK'} ")
         self.assertIn("without attention, bench", done.stdout)
 
 

@@ -34,6 +34,7 @@ class ForwardingDevice : public runtime::Device {
   }
   bool done(runtime::Event event) override { return inner_->done(event); }
   void synchronize(runtime::Event event) override { inner_->synchronize(event); }
+  void forget_errors() override { inner_->forget_errors(); }
   void finish() override { inner_->finish(); }
   std::optional<double> seconds(runtime::Event from, runtime::Event to) override {
     return inner_->seconds(from, to);

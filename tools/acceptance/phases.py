@@ -51,6 +51,7 @@ def script(name, *what):
 # The most important first.
 PHASES = [
     Phase("facts", 15, script("facts"), ("executable", "nvidia-smi")),
+    Phase("libraries", 35, script("libraries"), ("linked", "cuDNN's parts", "NVRTC", "two ranks")),
     Phase("unit", 225, script("tests", "unit"),
           ("unit_kernels_heavy", "unit_kernels_attention", "unit_kernels_attention_plain", "unit_kernels_head_loss",
            "unit_kernels_light", "unit_kernels_optimizer")),

@@ -1,8 +1,11 @@
 #include "runtime/comm/comm_backend.hpp"
 
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 #include "runtime/comm/mpi_comm.hpp"
 #include "runtime/comm/self_comm.hpp"
 #include "runtime/comm/staged_comm.hpp"
@@ -74,6 +77,19 @@ CommunicatorChoice choose_communicator(std::string_view wanted, const std::vecto
           "NCCL_MULTI_RANK_GPU_ENABLE=1 is set)",
           reason);
   return {true, ""};
+}
+
+std::string hidden_gpus(const std::vector<RankDevice>& ranks, int rank, int visible) {
+  const std::string& host = ranks[at(rank)].host;
+  std::set<std::string> used;
+  for (const RankDevice& other : ranks)
+    if (other.host == host) used.insert(other.device);
+  if (visible >= std::ssize(used)) return "";
+  return fmt::format(
+      "rank {} sees {} of the {} GPUs that the ranks of {} use: NCCL may be refused the direct way between "
+      "them (NVLink), and then copies through the host's memory. Ask SLURM for --gpus-per-node instead of "
+      "--gpus-per-task, without --gpu-bind; NCCL_DEBUG=INFO shows \"via P2P\" or \"via SHM\"",
+      rank, visible, used.size(), host);
 }
 
 std::unique_ptr<CommunicatorBackend> make_host_backend(Device& device) {

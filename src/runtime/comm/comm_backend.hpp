@@ -52,6 +52,8 @@ class CommunicatorBackend {
   virtual bool ordered_in_graphs() const { return true; }
   /// For the start banner: "MPI", "NCCL 2.28.9".
   virtual std::string describe() const = 0;
+  /// Why ranks of a node may reach each other on a slower way than they could; else "".
+  virtual std::string warning() const { return ""; }
   /// What arenas are to come from that collectives work on. It may refuse where the device's memory() would
   /// not. Null: the device's serves as well.
   virtual std::unique_ptr<memory::Provider> arena_memory() const { return nullptr; }
@@ -112,6 +114,10 @@ struct CommunicatorChoice {
 /// ranks on one GPU. Throws Error, the same on every rank, when NCCL is wanted and will not do.
 CommunicatorChoice choose_communicator(std::string_view wanted, const std::vector<RankDevice>& ranks,
                                        bool shares_gpus);
+
+/// Returns a warning if this rank sees fewer GPUs than ranks of its node use: NCCL may then be refused the
+/// direct way to the others. ranks: by rank. visible: number of GPUs that this rank sees. Else "".
+std::string hidden_gpus(const std::vector<RankDevice>& ranks, int rank, int visible);
 
 /// Collective over the session: the backend for a device and the deck's [device]. Throws Error on every rank
 /// when the deck asks for what this machine cannot do. session and device must outlive it.

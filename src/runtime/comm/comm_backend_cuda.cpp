@@ -1,9 +1,12 @@
+#include <cuda_runtime_api.h>
+
 #include <cstring>
 #include <vector>
 
 #include "base/error.hpp"
 #include "runtime/comm/comm_backend.hpp"
 #include "runtime/comm/nccl_backend.hpp"
+#include "runtime/device/cuda_check.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::runtime {
@@ -45,7 +48,10 @@ std::unique_ptr<CommunicatorBackend> make_backend(const Session& session, Device
   NcclOptions nccl;
   nccl.nccl_sums = options.reduction == "nccl";
   nccl.of_one = nccl_of_one_wanted();
-  return std::make_unique<NcclBackend>(session, device, nccl);
+  int visible = 0;
+  check_cuda(cudaGetDeviceCount(&visible), "cudaGetDeviceCount");
+  nccl.warning = hidden_gpus(ranks, session.rank(), visible);
+  return std::make_unique<NcclBackend>(session, device, std::move(nccl));
 }
 
 }  // namespace ztrain::runtime

@@ -1,5 +1,6 @@
 #include "runtime/comm/mesh_comms.hpp"
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <set>
@@ -31,6 +32,10 @@ Queue work_of(const std::vector<GroupNeed>& mine, const GroupNeed& need, bool on
         (!one_per_queue || own.queue == need.queue))
       return own.work;
   return -1;
+}
+
+bool of_several(const Communicator* comm) {
+  return comm != nullptr && comm->size() > 1;
 }
 
 }  // namespace
@@ -139,18 +144,24 @@ AbortOnError::~AbortOnError() {
   if (std::uncaught_exceptions() > exceptions_at_start_) mesh_.abort();
 }
 
-void Mesh::register_memory(void* data, std::int64_t bytes) {
+int Mesh::communicators() const {
+  const auto counted = [](const auto& entry) { return of_several(entry.second.get()); };
+  return static_cast<int>(std::ranges::count_if(groups_, counted) +
+                          std::ranges::count_if(neighbours_, counted));
+}
+
+int Mesh::register_memory(void* data, std::int64_t bytes) {
   registered_.push_back({data, bytes});
   // The same on all ranks: whoever is in no group of the kind has a null there.
   std::vector<Communicator*> comms;
   for (const auto& [key, group] : groups_) comms.push_back(group.get());
   for (const auto& [key, pair] : neighbours_) comms.push_back(pair.get());
-  register_with(comms, registered_.back());
+  return register_with(comms, registered_.back());
 }
 
 /// Collective over the session. Some ranks of a group may fail to register what others can: then nobody keeps
 /// it, since communication between the two kinds is undefined.
-void Mesh::register_with(const std::vector<Communicator*>& comms, const Region& region) {
+int Mesh::register_with(const std::vector<Communicator*>& comms, const Region& region) {
   const std::vector<int> mine = session_.agree("registering memory", [&] {
     std::vector<int> registered;
     for (Communicator* comm : comms)
@@ -166,6 +177,9 @@ void Mesh::register_with(const std::vector<Communicator*>& comms, const Region& 
     for (std::size_t i = 0; i < comms.size(); ++i)
       if (comms[i] != nullptr && mine[i] != 0 && all[i] == 0) comms[i]->deregister_memory(region.data);
   });
+  int registered = 0;
+  for (std::size_t i = 0; i < comms.size(); ++i) registered += of_several(comms[i]) && all[i] != 0;
+  return registered;
 }
 
 }  // namespace ztrain::runtime

@@ -74,15 +74,17 @@ class Mesh {
   const CommunicatorBackend& backend() const { return *backend_; }
   /// Collective. Device memory that collectives will work on, for all communicators of several ranks, those
   /// made later too; ranks may have more or less of it, or none. It must stay allocated until the Mesh is
-  /// destroyed.
-  void register_memory(void* data, std::int64_t bytes);
+  /// destroyed. Returns how many of communicators() registered it.
+  int register_memory(void* data, std::int64_t bytes);
+  /// Number of this rank's communicators of several ranks.
+  int communicators() const;
 
  private:
   struct Region {
     void* data;
     std::int64_t bytes;
   };
-  void register_with(const std::vector<Communicator*>& comms, const Region& region);
+  int register_with(const std::vector<Communicator*>& comms, const Region& region);
   std::unique_ptr<Communicator> make(const GroupRequest& group);
   template <class F>
   void each(const F& f);

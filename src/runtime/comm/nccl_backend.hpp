@@ -16,6 +16,7 @@ struct NcclOptions {
   double patience = 300;   ///< seconds that a communicator may take to be made
   /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
   bool of_one = false;
+  std::string warning{};  ///< what CommunicatorBackend::warning says
 };
 
 class NcclBackend : public CommunicatorBackend {
@@ -30,6 +31,7 @@ class NcclBackend : public CommunicatorBackend {
   bool connects_late() const override { return true; }
   bool ordered_in_graphs() const override;
   std::string describe() const override;
+  std::string warning() const override { return options_.warning; }
   /// NCCL's: what it can register with NVLink and its switches, where they are.
   std::unique_ptr<memory::Provider> arena_memory() const override;
 

@@ -60,7 +60,7 @@ bool nccl_shares_gpus() {
 }
 
 NcclBackend::NcclBackend(const Session& session, Device& device, NcclOptions options)
-    : session_(session), device_(device), options_(options) {
+    : session_(session), device_(device), options_(std::move(options)) {
   REQUIRE(
       version_code() >= NCCL_VERSION(2, 26, 2),
       "NCCL {} is loaded, and ztrain needs 2.26.2 or later: before, ranks may launch the kernels of several "

@@ -64,6 +64,9 @@ class Device {
   // The host waits. An event that was never recorded is done.
   virtual bool done(Event event) = 0;
   virtual void synchronize(Event event) = 0;
+  /// Forgets errors that calls have already reported to their callers. A library that probes what the device
+  /// can do leaves such errors behind, and the next submit() would throw them as its own.
+  virtual void forget_errors() {}
   /// Until all queues are empty.
   virtual void finish() = 0;
   /// Between two timed events that are done; nothing where either was not recorded outside of a capture, or

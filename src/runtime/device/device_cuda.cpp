@@ -128,6 +128,7 @@ class CudaDevice final : public Device {
     const EventState& state = events_[at(event)];
     if (state.recorded) check_cuda(cudaEventSynchronize(state.event), "cudaEventSynchronize");
   }
+  void forget_errors() override { cudaGetLastError(); }
   void finish() override {
     for (const cudaStream_t stream : streams_)
       if (stream) check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

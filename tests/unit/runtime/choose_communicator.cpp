@@ -53,5 +53,13 @@ TEST(ChooseCommunicator, NcclIsRefusedWhereItWillNotDo) {
   EXPECT_NE(refusal(one_without, true).find("rank 1 on b has no GPU"), std::string::npos);
 }
 
+TEST(ChooseCommunicator, GpusThatARankDoesNotSeeAreWarnedOf) {
+  EXPECT_EQ(hidden_gpus(one_each, 0, 2), "");
+  EXPECT_EQ(hidden_gpus({{"a", "gpu0"}, {"b", "gpu1"}}, 0, 1), "") << "the other is on another node";
+  EXPECT_EQ(hidden_gpus({{"a", "gpu0"}, {"a", "gpu0"}}, 1, 1), "") << "they share it";
+  const std::string warning = hidden_gpus(one_each, 2, 1);
+  EXPECT_NE(warning.find("sees 1 of the 2 GPUs that the ranks of b use"), std::string::npos) << warning;
+}
+
 }  // namespace
 }  // namespace ztrain::choose_communicator_test

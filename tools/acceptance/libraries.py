@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Whether every library is there: those that ztrain is linked with, those that are opened while it runs, and MPI's.
+
+    tools/acceptance/libraries.py --build build/cuda --out FOLDER [--gpus N]
+"""
+import ctypes
+import pathlib
+import re
+import subprocess
+
+import runs
+
+PROGRAM = b"extern \"C\" __global__ void add(float* x) { x[threadIdx.x] += __fdividef(1.f, 2.f); }\n"
+
+
+def judge_linked(checks, executable):
+    listed = subprocess.run(["ldd", str(executable)], capture_output=True, text=True).stdout
+    missing = re.findall(r"(\S+) => not found", listed)
+    checks.judge(listed != "" and not missing, "linked", f"not found: {' '.join(missing)}" if missing else "all are there")
+
+
+def judge_cudnn(checks, executable):
+    """cuDNN opens its parts when they are first used, from the folder that it lies in."""
+    main = runs.library(executable, r"libcudnn\.so")
+    if not main:
+        return checks.lack("cuDNN's parts", "this build has no cuDNN")
+    parts = sorted(pathlib.Path(main).parent.glob("libcudnn_*.so.[0-9]*"))
+    ctypes.CDLL(main, mode=ctypes.RTLD_GLOBAL)
+    failures = []
+    for part in parts:
+        try:
+            ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            failures.append(str(error))
+    checks.judge(bool(parts) and not failures, "cuDNN's parts", "; ".join(failures) or f"{len(parts)} beside {main}")
+
+
+def judge_nvrtc(checks, executable):
+    """cuDNN compiles kernels by NVRTC, which opens the library of its built-in functions for that."""
+    if not runs.library(executable, r"libcudnn\.so"):
+        return checks.lack("NVRTC", "this build has no cuDNN, which compiles by it")
+    toolkit = runs.library(executable, r"libcu(?:blasLt|dart)\.so")
+    found = sorted(pathlib.Path(toolkit).parent.glob("libnvrtc.so.[0-9]*")) if toolkit else []
+    if not found:
+        return checks.judge(False, "NVRTC", f"there is no libnvrtc.so beside {toolkit or 'CUDA, which is not linked'}")
+    try:
+        nvrtc = ctypes.CDLL(str(found[0]))
+        program = ctypes.c_void_p()
+        code = nvrtc.nvrtcCreateProgram(ctypes.byref(program), PROGRAM, b"add.cu", 0, None, None)
+        code = code or nvrtc.nvrtcCompileProgram(program, 0, None)
+        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+        text = nvrtc.nvrtcGetErrorString(code).decode()
+    except (OSError, AttributeError) as error:
+        code, text = 1, str(error)
+    checks.judge(code == 0, "NVRTC", f"{found[0]} compiles" if code == 0 else f"{found[0]}: {text}")
+
+
+def judge_ranks(checks, arguments):
+    runner = runs.Runner(arguments)
+    if not checks.have_mpirun("two ranks", runner):
+        return
+    run = runner.start("links", runner.command(2), ["links", "--mebibytes", "1", "--times", "1"], timeout=60)
+    if checks.ended("two ranks", run):
+        checks.judge(True, "two ranks", "they start and send messages to each other")
+
+
+def main():
+    arguments = runs.arguments_of(__doc__)
+    checks = runs.Checks()
+    executable = arguments.build / "ztrain"
+    judge_linked(checks, executable)
+    judge_cudnn(checks, executable)
+    judge_nvrtc(checks, executable)
+    judge_ranks(checks, arguments)
+    checks.exit()
+
+
+if __name__ == "__main__":
+    main()
