@@ -50,45 +50,59 @@ needed() {
     grep -vE '/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util|anl|cuda|nvidia-ml))\.so[^/]*$' | sort -u
 }
 
-# bring FILE ...: with what they are linked with, into the folder of libraries.
-bring() {
-  cp -Ln "$@" "$out/lib/"
+# put FILE ...: into the folder of libraries, under the names that they are opened by.
+put() {
   local path
-  while read -r path; do cp -Ln "$path" "$out/lib/"; done < <(needed "$@")
+  for path in "$@"; do
+    [[ -e $out/lib/$(basename "$path") ]] || cp -L "$path" "$out/lib/"
+  done
+}
+
+# put_needed FILE ...: the libraries that these need.
+put_needed() {
+  local list
+  list=$(needed "$@")
+  mapfile -t list <<< "$list"
+  put "${list[@]}"
 }
 
 path_of() { ompi_info --path "$1" | awk '{print $2}'; }
 
 # Programs.
 cp -L "$build/ztrain" "$out/build/"
+cp -L "$(command -v mpirun)" "$out/mpi/bin/mpirun"
 programs=("$build/ztrain" "$(command -v mpirun)")
 for program in "$build"/tests/mpi/mpi_* "$build"/tests/unit/unit_* "$build"/tests/unit/driver; do
   [[ -f $program && -x $program ]] || continue
   cp -P "$program" "$out/build/tests/$(basename "$(dirname "$program")")/"
   programs+=("$program")
 done
-cp -L "$(command -v mpirun)" "$out/mpi/bin/mpirun"
-while read -r path; do cp -Ln "$path" "$out/lib/"; done < <(needed "${programs[@]}")
+put_needed "${programs[@]}"
 
 # What is opened while they run lies beside what they are linked with.
-for linked in $(needed "$build/ztrain" | grep -E '/libcudnn\.so' || true); do
-  bring "$(dirname "$linked")"/libcudnn_*.so.[0-9]
+linked=$(needed "$build/ztrain")
+for path in $(grep -E '/libcudnn\.so' <<< "$linked" || true); do
+  parts=("$(dirname "$path")"/libcudnn_*.so.[0-9])
+  put "${parts[@]}"
+  put_needed "${parts[@]}"
 done
-for linked in $(needed "$build/ztrain" | grep -E '/libcu(dart|blasLt)\.so' || true); do
-  for path in "$(dirname "$linked")"/lib{nvrtc,nvrtc-builtins,nvJitLink}.so.[0-9]*; do
-    [[ ! -e $path ]] || cp -Ln "$path" "$out/lib/"
+for path in $(grep -E '/libcu(dart|blasLt)\.so' <<< "$linked" || true); do
+  for opened in "$(dirname "$path")"/lib{nvrtc,nvrtc-builtins,nvJitLink}.so.[0-9]*; do
+    [[ ! -e $opened ]] || put "$opened"
   done
 done
+plugins=()
 for plugin in "$(path_of pkglibdir)"/mca_*.so; do
-  if ldd "$plugin" | grep -qE 'lib(ucp|fabric|psm2?|ibverbs|portals|hcoll)\.so'; then continue; fi
-  cp -L "$plugin" "$out/mpi/plugins/"
-  while read -r path; do cp -Ln "$path" "$out/lib/"; done < <(needed "$plugin")
+  # Those that need a network's library stay behind.
+  ldd "$plugin" | grep -qE 'lib(ucp|fabric|psm|ibverbs|portals|hcoll)' || plugins+=("$plugin")
 done
-pmix=$(find "$out/lib" -name 'libpmix.so.*' | head -n 1)
-if [[ -n $pmix ]]; then
-  plugins=$(dirname "$(needed "$(path_of pkglibdir)"/mca_pmix_*.so | grep -E '/libpmix\.so' | head -n 1)")/pmix
-  for plugin in "$plugins"/*.so; do cp -L "$plugin" "$out/mpi/pmix/"; done
-fi
+cp -L "${plugins[@]}" "$out/mpi/plugins/"
+put_needed "${plugins[@]}"
+for path in $(needed "${plugins[@]}" | grep -E '/libpmix\.so' || true); do
+  plugins=("$(dirname "$(realpath "$path")")"/pmix/*.so)
+  cp -L "${plugins[@]}" "$out/mpi/pmix/"
+  put_needed "${plugins[@]}"
+done
 cp -rL "$(path_of pkgdatadir)"/. "$out/mpi/share/"
 cp -r tools inputs "$out/"
 mkdir -p "$out/tests"

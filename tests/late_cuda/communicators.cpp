@@ -7,6 +7,7 @@
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/comm_checks.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace ztrain::communicators_test {
 
@@ -265,6 +266,15 @@ TEST(CommunicatorsAlone, AFailureToBeginNamesItsCauseOnEveryRank) {
   const std::string id = text_of_failure({.fault = late_nccl::Fault::unique_id}, 60);
   EXPECT_NE(id.find("ncclGetUniqueId failed"), std::string::npos) << id;
   EXPECT_NE(id.find("no network interface was found"), std::string::npos) << id;
+}
+
+TEST(CommunicatorsAlone, AnNcclWithoutAnOrderIsRefused) {
+  const auto device = fresh_device({.version = 22601});
+  const auto make = [&] { NcclBackend(session(), *device, NcclOptions{}); };
+  EXPECT_NE(test::error_of(make).find("NCCL 2.26.1 is loaded, and ztrain needs 2.26.2"), std::string::npos)
+      << test::error_of(make);
+  late_nccl::configure({.version = 22602});
+  EXPECT_EQ(test::error_of(make), "no error");
 }
 
 TEST(CommunicatorsAlone, ASplitThatFailsEndsItsParent) {

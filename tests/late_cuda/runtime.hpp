@@ -102,6 +102,7 @@ class Runtime {
   static bool& in_host_function();
 
   Work& work() { return *work_; }
+  int driver() const { return driver_; }
   /// That of the handle, and for null the legacy stream; null where it is no stream.
   CUstream_st* stream(cudaStream_t handle);
   Handles<CUstream_st>& streams() { return streams_; }
@@ -132,7 +133,8 @@ class Runtime {
   const std::string connections_ = environment("CUDA_DEVICE_MAX_CONNECTIONS");
   std::mutex mutex_;
   std::unique_ptr<Work> work_ = std::make_unique<Work>(0);
-  int shared_ = 0;             ///< Options::connections
+  int shared_ = 0;  ///< Options::connections
+  int driver_ = CUDART_VERSION;
   std::map<int, Place> last_;  ///< what each of them was given last
   Handles<CUstream_st> streams_;
   Handles<CUevent_st> events_;

@@ -15,6 +15,7 @@
 #include "kernels/launch/backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 
@@ -63,7 +64,8 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
   }
   std::vector<double> on_cuda(std::uint64_t seed, const job::WorkerOptions& options) {
     const late_cuda::Options late{.seed = 100 * seed + static_cast<std::uint64_t>(session().rank()),
-                                  .runs_when_idle = session().size() > 1};
+                                  .runs_when_idle = session().size() > 1,
+                                  .driver = driver};
     auto device = test::make_late_device(late, session().local_rank());
     auto backend = runtime::make_backend(session(), device->cuda(), options.device);
     program::JobSpec spec = spec_on_cpu();
@@ -88,6 +90,7 @@ class TrainingOnLateCuda : public testing::TestWithParam<const char*> {
   TinyModel model;
   const char* schedule = nullptr;  ///< of a pipeline over all ranks
   program::OffloadOptions offload;
+  int driver = CUDART_VERSION;
 };
 
 TEST_P(TrainingOnLateCuda, ThroughHostMemory) {
@@ -135,6 +138,23 @@ TEST_P(TrainingOnLateCuda, StagesOverNccl) {
   }
   EXPECT_EQ(late_nccl::communicators(), 0) << "not given back";
   EXPECT_EQ(late_nccl::failure(), "");
+}
+
+/// In a graph of theirs NCCL's messages would wait for each other's end.
+TEST_P(TrainingOnLateCuda, StagesAsOneGraphNeedADriverThatOrdersThem) {
+  if (session().size() == 1 || std::string_view(GetParam()) != "FULL_SHARD")
+    GTEST_SKIP() << "one strategy shows it";
+  late_nccl::configure({});
+  model.dims.num_hidden_layers = 8;
+  schedule = "1f1b";
+  job::WorkerOptions options;
+  options.device.communicator = "nccl";
+  options.device.cuda_graphs = "step";
+  driver = 12080;
+  const std::string text = test::error_of([&] { on_cuda(0, options); });
+  EXPECT_NE(text.find("needs a driver of CUDA 12.9 or later"), std::string::npos) << text;
+  driver = 12090;
+  EXPECT_EQ(on_cuda(0, options), on_the_cpu());
 }
 
 /// Counts what is submitted as kernels.
