@@ -365,9 +365,12 @@ def main():
             return say(arguments, tokenizer, ids, process)
         except KeyboardInterrupt:
             process.terminate()
-            return 128 + signal.SIGINT
+            raise
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which removes the prompt's file, too
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
