@@ -37,17 +37,20 @@ out=${out:-$build/bundle}
 command -v ompi_info >/dev/null || die "there is no ompi_info in PATH: load the Open MPI that ztrain was built with"
 command -v mpirun >/dev/null || die "there is no mpirun in PATH: load the Open MPI that ztrain was built with"
 rm -rf "$out"
+# A part of a bundle is no bundle.
+complete=false
+trap '$complete || rm -rf "$out"' EXIT
 mkdir -p "$out"/{build/tests/mpi,build/tests/unit,lib,mpi/bin,mpi/plugins,mpi/pmix,mpi/share}
 
 # needed FILE ...: paths of the libraries that these are linked with, but for the C library's and the driver's.
 needed() {
   local found
-  found=$(ldd "$@" 2>/dev/null | grep -E '=>' | sort -u) || true
+  found=$(ldd "$@" 2>/dev/null | grep -E '=>' | grep -vE '^\s*lib(cuda|nvidia-ml)\.so' | sort -u) || true
   if grep -q 'not found' <<< "$found"; then
     die "these libraries are not found here: $(grep 'not found' <<< "$found" | awk '{print $1}' | sort -u | paste -sd' ')"
   fi
   awk '$3 ~ /^\// {print $3}' <<< "$found" |
-    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util|anl|cuda|nvidia-ml))\.so[^/]*$' | sort -u
+    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util|anl))\.so[^/]*$' | sort -u
 }
 
 # put FILE ...: into the folder of libraries, under the names that they are opened by.
@@ -129,4 +132,5 @@ here=$(dirname "$(realpath "$0")")
 exec "$here/run.sh" "$here/tools/gpu_acceptance.sh" --build "$here/build" "$@"
 RUN
 chmod +x "$out/run.sh" "$out/acceptance.sh"
+complete=true
 echo "$out: $(du -sh "$out" | cut -f1), $(find "$out/lib" -type f | wc -l) libraries; on the node: $out/acceptance.sh"
