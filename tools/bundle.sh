@@ -33,13 +33,15 @@ while [[ $# -gt 0 ]]; do
 done
 [[ -x $build/ztrain ]] || die "there is no $build/ztrain: build it, or name another folder with --build"
 out=${out:-$build/bundle}
-[[ ! -e $out || -e $out/run.sh ]] || die "$out is there and is no bundle: name another folder with --out"
+[[ ! -e $out || -e $out/.ztrain-bundle ]] || die "$out is there and is no bundle: name another folder with --out"
 command -v ompi_info >/dev/null || die "there is no ompi_info in PATH: load the Open MPI that ztrain was built with"
 command -v mpirun >/dev/null || die "there is no mpirun in PATH: load the Open MPI that ztrain was built with"
 rm -rf "$out"
-# A part of a bundle is no bundle.
+# An unfinished folder is removed.
 complete=false
 trap '$complete || rm -rf "$out"' EXIT
+mkdir -p "$out"
+: > "$out/.ztrain-bundle"  # a later call may replace this folder
 mkdir -p "$out"/{build/tests/mpi,build/tests/unit,lib,mpi/bin,mpi/plugins,mpi/pmix,mpi/share}
 
 # needed FILE ...: paths of the libraries that these are linked with, but for the C library's and the driver's.
@@ -49,8 +51,8 @@ needed() {
   if grep -q 'not found' <<< "$found"; then
     die "these libraries are not found here: $(grep 'not found' <<< "$found" | awk '{print $1}' | sort -u | paste -sd' ')"
   fi
-  awk '$3 ~ /^\// {print $3}' <<< "$found" |
-    grep -vE '/(ld-linux[^/]*|lib(c|m|dl|pthread|rt|resolv|util|anl))\.so[^/]*$' | sort -u
+  awk '$3 ~ /^\// && $3 !~ /\/(ld-linux[^\/]*|lib(c|m|mvec|dl|pthread|rt|resolv|util|anl))\.so[^\/]*$/ {print $3}' <<< "$found" |
+    sort -u
 }
 
 # put FILE ...: into the folder of libraries, under the names that they are opened by.
@@ -96,8 +98,8 @@ for path in $(grep -E '/libcu(dart|blasLt)\.so' <<< "$linked" || true); do
 done
 plugins=()
 for plugin in "$(path_of pkglibdir)"/mca_*.so; do
-  # Those that need a network's library stay behind.
-  ldd "$plugin" | grep -qE 'lib(ucp|fabric|psm|ibverbs|portals|hcoll)' || plugins+=("$plugin")
+  # A plugin that needs a network's library is left out.
+  [[ $(ldd "$plugin") =~ lib(ucp|fabric|psm|ibverbs|portals|hcoll) ]] || plugins+=("$plugin")
 done
 cp -L "${plugins[@]}" "$out/mpi/plugins/"
 put_needed "${plugins[@]}"

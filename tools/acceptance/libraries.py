@@ -28,9 +28,8 @@ def judge_cudnn(checks, executable):
     if not main:
         return checks.lack("cuDNN's parts", "this build has no cuDNN")
     parts = sorted(pathlib.Path(main).parent.glob("libcudnn_*.so.[0-9]*"))
-    ctypes.CDLL(main, mode=ctypes.RTLD_GLOBAL)
     failures = []
-    for part in parts:
+    for part in [main, *parts]:
         try:
             ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:

@@ -193,7 +193,7 @@ class Runner:
 def library(executable, pattern):
     """Path of a library that the executable is linked with, or ""."""
     listed = subprocess.run(["ldd", str(executable)], capture_output=True, text=True).stdout
-    found = re.search(rf"{pattern}\S* => (\S+)", listed)
+    found = re.search(rf"{pattern}\S* => (/\S+)", listed)
     return found.group(1) if found else ""
 
 
