@@ -44,7 +44,7 @@ mkdir -p "$out"
 : > "$out/.ztrain-bundle"  # a later call may replace this folder
 mkdir -p "$out"/{build/tests/mpi,build/tests/unit,lib,mpi/bin,mpi/plugins,mpi/pmix,mpi/share}
 
-# needed FILE ...: paths of the libraries that these are linked with, but for the C library's and the driver's.
+# needed FILE ...: prints the paths of the libraries that these are linked with, but for the C library's and the driver's.
 needed() {
   local found
   found=$(ldd "$@" 2>/dev/null | grep -E '=>' | grep -vE '^\s*lib(cuda|nvidia-ml)\.so' | sort -u) || true
@@ -55,7 +55,7 @@ needed() {
     sort -u
 }
 
-# put FILE ...: into the folder of libraries, under the names that they are opened by.
+# put FILE ...: copies each into the folder of libraries, under the name that it is opened by.
 put() {
   local path
   for path in "$@"; do
@@ -63,7 +63,7 @@ put() {
   done
 }
 
-# put_needed FILE ...: the libraries that these need.
+# put_needed FILE ...: copies the libraries that these files need.
 put_needed() {
   local list
   list=$(needed "$@")
@@ -91,10 +91,8 @@ for path in $(grep -E '/libcudnn\.so' <<< "$linked" || true); do
   put "${parts[@]}"
   put_needed "${parts[@]}"
 done
-for path in $(grep -E '/libcu(dart|blasLt)\.so' <<< "$linked" || true); do
-  for opened in "$(dirname "$path")"/lib{nvrtc,nvrtc-builtins,nvJitLink}.so.[0-9]*; do
-    [[ ! -e $opened ]] || put "$opened"
-  done
+for path in $(grep -E '/libnvrtc\.so' <<< "$linked" || true); do
+  put "$(dirname "$path")"/libnvrtc-builtins.so.[0-9]*
 done
 plugins=()
 for plugin in "$(path_of pkglibdir)"/mca_*.so; do

@@ -46,7 +46,6 @@ Executor::Executor(const program::Program& program, const JobMemory& memory, run
       issues_(program),
       timer_(device_) {
   bind_ops(mesh);
-  device_.forget_errors();  // of libraries that probed for algorithms
   make_in_flight();
   if (!device_.captures()) options_.graphs = Graphs::none;
   if (asynchronous_) make_events();

@@ -86,11 +86,11 @@ struct KernelRow {
 /// All rows, kind by kind.
 std::vector<std::span<const KernelRow>> kernel_table();
 
-/// Whether the op's kernels are a library's on GPUs, at least for some shapes: products and attention.
+/// Returns whether a library may run the op on GPUs: the ops of the files of products, fp8, attention and
+/// heads, some of which are our own kernels.
 bool calls_library(const program::Op& op);
 
-/// Equal for ops of a Program that are the same work: the type, the shapes and dtypes of operands, and the
-/// group that communicates.
+/// Returns a text that is equal for ops with the same type, shapes and dtypes of operands, group and flops.
 std::string kernel_key(const program::Program& program, const program::Op& op);
 
 /// Throws Error naming the op when the table has no kernel for it, or not for its dtypes.

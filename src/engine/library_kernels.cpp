@@ -10,10 +10,11 @@ namespace ztrain::engine {
 using program::OpId;
 using program::Program;
 
-void load_library_kernels(const std::vector<const Program*>& programs, const JobMemory& memory,
-                          runtime::Mesh& mesh, Queues& queues) {
+namespace {
+
+void launch_each(const std::vector<const Program*>& programs, const JobMemory& memory, runtime::Mesh& mesh,
+                 Queues& queues) {
   runtime::Device& device = queues.device();
-  if (device.native_stream(runtime::compute_queue) == nullptr) return;
   std::set<std::string> launched;
   for (const Program* program : programs)
     for (OpId id = 0; id < static_cast<OpId>(program->ops.size()); ++id) {
@@ -22,12 +23,21 @@ void load_library_kernels(const std::vector<const Program*>& programs, const Job
       const runtime::Queue queue = queue_of(op.stream);
       const Bound bound =
           bind({*program, op, memory, mesh, device, queues.exec(queue), id, /*time=*/0, &queues});
-      device.forget_errors();
       if (bound.launch && !bound.on_host) device.submit(queue, bound.launch);
       device.finish();
     }
-  memory.each_region(program::Tier::device, [&](void* data, std::int64_t bytes) {
-    if (bytes > 0) memory.provider().fill(static_cast<std::byte*>(data), 0, bytes);
+}
+
+}  // namespace
+
+void load_library_kernels(const runtime::Session& session, const std::vector<const Program*>& programs,
+                          const JobMemory& memory, runtime::Mesh& mesh, Queues& queues) {
+  if (queues.device().native_stream(runtime::compute_queue) == nullptr) return;
+  session.agree("loading the kernels of libraries", [&] {
+    launch_each(programs, memory, mesh, queues);
+    memory.each_region(program::Tier::device, [&](void* data, std::int64_t bytes) {
+      if (bytes > 0) memory.provider().fill(static_cast<std::byte*>(data), 0, bytes);
+    });
   });
 }
 

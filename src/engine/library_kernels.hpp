@@ -9,13 +9,16 @@
 #include "engine/queues.hpp"
 #include "program/ir/program.hpp"
 #include "runtime/comm/mesh_comms.hpp"
+#include "runtime/session/session.hpp"
 
 namespace ztrain::engine {
 
-/// Launches each distinct product and attention of the Programs once, and waits for it. Afterwards the memory
-/// of the device's tier is zero, as it was allocated. Call it before anything is written there, and after the
-/// algorithms of products are known. Does nothing on CPU ranks. Throws Error if a launch fails.
-void load_library_kernels(const std::vector<const program::Program*>& programs, const JobMemory& memory,
+/// Collective. Launches each distinct product and attention of the Programs once, and waits for it.
+/// Afterwards the memory of the device's tier is zero, as it was allocated. Call it before anything is
+/// written there, and after the algorithms of products are known. Does nothing on CPU ranks. Throws
+/// AgreedError if a launch fails.
+void load_library_kernels(const runtime::Session& session,
+                          const std::vector<const program::Program*>& programs, const JobMemory& memory,
                           runtime::Mesh& mesh, Queues& queues);
 
 }  // namespace ztrain::engine

@@ -144,11 +144,7 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
   const std::string products =
       job::share_product_algorithms(session, source.deck.device, queues_.exec(runtime::compute_queue));
   if (!products.empty()) notes_.push_back({"products", products});
-  session.agree("loading the kernels of libraries", [&] {
-    engine::load_library_kernels(
-        {&job_.programs.at(program::prefill_name), &job_.programs.at(program::decode_name)}, memory_, mesh_,
-        queues_);
-  });
+  engine::load_library_kernels(session, {&prefill_.program(), &decode_.program()}, memory_, mesh_, queues_);
   preparing_.reset();
   telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
   session.agree("reading the weights", [&] {

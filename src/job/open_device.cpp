@@ -19,7 +19,7 @@ std::unique_ptr<runtime::Device> device_of_build(const runtime::Session& session
   });
 }
 
-/// What it means that a communicator has not registered the arenas.
+/// Tells the effect of communicators that have not registered the arenas.
 constexpr auto not_registered =
     "; the others copy through buffers of NCCL's own, without NVLink SHARP (NCCL_DEBUG=INFO with "
     "NCCL_DEBUG_SUBSYS=REG says why)";

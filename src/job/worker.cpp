@@ -173,9 +173,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   if (memory_.nvme()) note_nvme(*memory_.nvme());
   notes_.insert(notes_.end(), of_arenas.begin(), of_arenas.end());
   if (deck) note_algorithms(session, *deck);
-  session.agree("loading the kernels of libraries", [&] {
-    engine::load_library_kernels({&job_.train(), &job_.evaluate()}, memory_, mesh_, queues_);
-  });
+  engine::load_library_kernels(session, {&job_.train(), &job_.evaluate()}, memory_, mesh_, queues_);
   scalars() = {};
   host_.upload(scalars_place);
 }

@@ -85,7 +85,7 @@ TEST(Arenas, AreOfNcclsMemoryAndRegistered) {
       << "each was given back by the function of its kind, and not registered";
 }
 
-/// One rank that cannot register them is enough.
+/// If one rank cannot register the arenas, no rank does.
 TEST(Arenas, AreSaidToBeRegisteredWithFewerCommunicators) {
   if (session().size() == 1) GTEST_SKIP() << "no communicator is of several ranks";
   Held job({.fault = session().rank() == 1 ? Fault::registration : Fault::none}, {.warning = "of the node"});

@@ -27,8 +27,8 @@ struct Options {
   bool runs_when_idle = false;
   /// Streams share connections: what is given to one of them runs in the order in which the host gave it,
   /// whatever its stream. Graphs are left out.
-  int connections = 0;  ///< 0: each stream has its own
-  int driver = CUDART_VERSION;
+  int connections = 0;          ///< 0: each stream has its own
+  int driver = CUDART_VERSION;  ///< version that cudaDriverGetVersion reports
 };
 
 /// Forgets errors, what is queued and captures under way. Memory, streams and events stay.

@@ -41,7 +41,7 @@ struct Options {
   /// streams allow.
   bool one_at_a_time = false;
   Fault fault = Fault::none;  ///< what fails on this rank
-  int version = 0;            ///< 0: that of NCCL's headers
+  int version = 0;            ///< version that ncclGetVersion reports; 0: the headers'
 };
 
 void configure(const Options& options);

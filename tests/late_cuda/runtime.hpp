@@ -133,9 +133,9 @@ class Runtime {
   const std::string connections_ = environment("CUDA_DEVICE_MAX_CONNECTIONS");
   std::mutex mutex_;
   std::unique_ptr<Work> work_ = std::make_unique<Work>(0);
-  int shared_ = 0;  ///< Options::connections
-  int driver_ = CUDART_VERSION;
-  std::map<int, Place> last_;  ///< what each of them was given last
+  int shared_ = 0;               ///< Options::connections
+  int driver_ = CUDART_VERSION;  ///< Options::driver
+  std::map<int, Place> last_;    ///< what each of them was given last
   Handles<CUstream_st> streams_;
   Handles<CUevent_st> events_;
   Handles<CUgraph_st> graphs_;

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/strategy.hpp"
@@ -140,7 +141,7 @@ TEST_P(TrainingOnLateCuda, StagesOverNccl) {
   EXPECT_EQ(late_nccl::failure(), "");
 }
 
-/// In a graph of theirs NCCL's messages would wait for each other's end.
+/// With an older driver NCCL's messages in one graph wait for each other's end.
 TEST_P(TrainingOnLateCuda, StagesAsOneGraphNeedADriverThatOrdersThem) {
   if (session().size() == 1 || std::string_view(GetParam()) != "FULL_SHARD")
     GTEST_SKIP() << "one strategy shows it";
@@ -157,14 +158,20 @@ TEST_P(TrainingOnLateCuda, StagesAsOneGraphNeedADriverThatOrdersThem) {
   EXPECT_EQ(on_cuda(0, options), on_the_cpu());
 }
 
-/// Counts what is submitted as kernels.
+/// Counts what is submitted as kernels, and expects that errors were forgotten since the last submission.
 struct Submissions : test::ForwardingDevice {
   using ForwardingDevice::ForwardingDevice;
   void submit(runtime::Queue queue, const std::function<void()>& work) override {
+    EXPECT_TRUE(std::exchange(forgotten, false)) << "an error of binding would be this launch's";
     ++count;
     inner().submit(queue, work);
   }
+  void forget_errors() override {
+    forgotten = true;
+    inner().forget_errors();
+  }
   int count = 0;
+  bool forgotten = false;
 };
 
 TEST(LibraryKernels, RunOnceBeforeTheFirstStepAndLeaveNothing) {

@@ -226,7 +226,7 @@ class Options(unittest.TestCase):
             done = self.start("--build", ".", cwd=folder, path=f"{folder}:{os.environ['PATH']}")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("is a build for GPUs, and nvidia-smi shows none", done.stderr)
-        self.assertIn("FAIL two ranks: ", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^FAIL two ranks: .*exit status 3")
 
     def test_mistakes(self):
         for words, told in ((("--build", ""), "--build needs a value"), (("--out=",), "--out needs a value"),

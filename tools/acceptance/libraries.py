@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether every library is there: those that ztrain is linked with, those that are opened while it runs, and MPI's.
+"""Checks that every library opens: those that ztrain is linked with, those that it opens while it runs, and MPI's.
 
     tools/acceptance/libraries.py --build build/cuda --out FOLDER [--gpus N]
 """
@@ -39,14 +39,11 @@ def judge_cudnn(checks, executable):
 
 def judge_nvrtc(checks, executable):
     """cuDNN compiles kernels by NVRTC, which opens the library of its built-in functions for that."""
-    if not runs.library(executable, r"libcudnn\.so"):
+    path = runs.library(executable, r"libnvrtc\.so")
+    if not path:
         return checks.lack("NVRTC", "this build has no cuDNN, which compiles by it")
-    toolkit = runs.library(executable, r"libcu(?:blasLt|dart)\.so")
-    found = sorted(pathlib.Path(toolkit).parent.glob("libnvrtc.so.[0-9]*")) if toolkit else []
-    if not found:
-        return checks.judge(False, "NVRTC", f"there is no libnvrtc.so beside {toolkit or 'CUDA, which is not linked'}")
     try:
-        nvrtc = ctypes.CDLL(str(found[0]))
+        nvrtc = ctypes.CDLL(path)
         program = ctypes.c_void_p()
         code = nvrtc.nvrtcCreateProgram(ctypes.byref(program), PROGRAM, b"add.cu", 0, None, None)
         code = code or nvrtc.nvrtcCompileProgram(program, 0, None)
@@ -54,7 +51,7 @@ def judge_nvrtc(checks, executable):
         text = nvrtc.nvrtcGetErrorString(code).decode()
     except (OSError, AttributeError) as error:
         code, text = 1, str(error)
-    checks.judge(code == 0, "NVRTC", f"{found[0]} compiles" if code == 0 else f"{found[0]}: {text}")
+    checks.judge(code == 0, "NVRTC", f"{path} compiles" if code == 0 else f"{path}: {text}")
 
 
 def judge_ranks(checks, arguments):

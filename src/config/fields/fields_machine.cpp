@@ -61,8 +61,8 @@ std::vector<Field> device() {
                "fp32 gradients are reduced by NCCL either way."}),
       free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
-            "of it, NCCL inside; between nodes its messages may then wait for steps of the host "
-            "(offload.optimizer_on)."}),
+            "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "
+            "the host (offload.optimizer_on)."}),
       free(numeric(
           {KEY_OF(device, bf16_products), R"("auto")", "", one_of({"auto", "native", "fp32"}),
            "How CPUs form products of bf16 matrices, attention's among them. native: by "

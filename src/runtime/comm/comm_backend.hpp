@@ -52,7 +52,7 @@ class CommunicatorBackend {
   virtual bool ordered_in_graphs() const { return true; }
   /// For the start banner: "MPI", "NCCL 2.28.9".
   virtual std::string describe() const = 0;
-  /// Why ranks of a node may reach each other on a slower way than they could; else "".
+  /// Returns why ranks of a node may reach each other more slowly than they could, or "".
   virtual std::string warning() const { return ""; }
   /// What arenas are to come from that collectives work on. It may refuse where the device's memory() would
   /// not. Null: the device's serves as well.
@@ -115,8 +115,8 @@ struct CommunicatorChoice {
 CommunicatorChoice choose_communicator(std::string_view wanted, const std::vector<RankDevice>& ranks,
                                        bool shares_gpus);
 
-/// Returns a warning if this rank sees fewer GPUs than ranks of its node use: NCCL may then be refused the
-/// direct way to the others. ranks: by rank. visible: number of GPUs that this rank sees. Else "".
+/// Returns a warning if this rank sees fewer GPUs than the ranks of its node use, or "". NCCL may then be
+/// refused peer access. ranks: by rank. visible: number of GPUs that this rank sees.
 std::string hidden_gpus(const std::vector<RankDevice>& ranks, int rank, int visible);
 
 /// Collective over the session: the backend for a device and the deck's [device]. Throws Error on every rank

@@ -48,9 +48,11 @@ std::unique_ptr<CommunicatorBackend> make_backend(const Session& session, Device
   NcclOptions nccl;
   nccl.nccl_sums = options.reduction == "nccl";
   nccl.of_one = nccl_of_one_wanted();
-  int visible = 0;
-  check_cuda(cudaGetDeviceCount(&visible), "cudaGetDeviceCount");
-  nccl.warning = hidden_gpus(ranks, session.rank(), visible);
+  nccl.warning = session.agree("counting the GPUs", [&] {
+    int visible = 0;
+    check_cuda(cudaGetDeviceCount(&visible), "cudaGetDeviceCount");
+    return hidden_gpus(ranks, session.rank(), visible);
+  });
   return std::make_unique<NcclBackend>(session, device, std::move(nccl));
 }
 

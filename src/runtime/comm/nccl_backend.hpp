@@ -16,7 +16,7 @@ struct NcclOptions {
   double patience = 300;   ///< seconds that a communicator may take to be made
   /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
   bool of_one = false;
-  std::string warning{};  ///< what CommunicatorBackend::warning says
+  std::string warning{};  ///< text that CommunicatorBackend::warning returns
 };
 
 class NcclBackend : public CommunicatorBackend {
