@@ -73,6 +73,7 @@ struct Batch {
 /// Degrees; at most one is -1, which resolve_mesh replaces.
 struct Mesh {
   std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
+  std::int64_t per_node = 0;  ///< Ranks of a node. No key: validate_for_ranks sets it.
 };
 
 inline constexpr std::string_view schedule_file_ending = ".csv";

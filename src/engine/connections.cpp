@@ -99,6 +99,7 @@ runtime::Mesh& with_connections(const runtime::Session& session, runtime::Mesh& 
       if (op.communicates() && p->mesh.size(op.comm.axes) > 1) kinds.try_emplace(kind_of(*p, op), &op);
   std::int64_t most = 0;
   for (const auto& [kind, op] : kinds) most = std::max(most, kind.bytes());
+  most += most / 3;  // sums by node work in so much more, with three members on a node; with more in less
   most += 2 * static_cast<std::int64_t>(sizeof(double)) *
           mesh.shape().ranks();  // a rank's slice has an element at least
   const auto scratch =

@@ -6,6 +6,7 @@
 
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "layout/sum_group.hpp"
 
 namespace ztrain {
 
@@ -28,18 +29,32 @@ inline constexpr std::int64_t checkpoint_room = checkpoint_buffers(checkpoint_la
 constexpr std::int64_t all_gather_sent(int ranks, std::int64_t bytes) {
   return (ranks - 1) * bytes;
 }
-/// count: elements per slot, of type `in`.
-constexpr std::int64_t reduce_scatter_sent(int ranks, DType in, std::int64_t count) {
-  return (ranks - 1) * count * size_of(in);
-}
 /// Where the contribution of a peer lies after an exchange: those of the others are in rank order, without a
 /// gap for our own.
 constexpr int exchange_slot(int peer, int rank) {
   return peer < rank ? peer : peer - 1;
 }
-/// Pairwise exchange receives every other member's slot before it sums them in rank order.
-constexpr std::int64_t reduce_scatter_workspace(int ranks, DType in, std::int64_t count) {
-  return (ranks - 1) * count * size_of(in);
+/// Bytes of a partial sum that one node sends to another; count: elements.
+constexpr std::int64_t partial_sum_bytes(std::int64_t count) {
+  return count * size_of(DType::f32);
+}
+/// count: elements per slot, of type `in`.
+constexpr std::int64_t reduce_scatter_sent(SumGroup group, DType in, std::int64_t count) {
+  if (!group.by_node(in)) return (group.ranks - 1) * count * size_of(in);
+  return (group.on_node - 1) * group.nodes() * count * size_of(in) +
+         (group.nodes() - 1) * partial_sum_bytes(count);
+}
+/// Bytes that each rank sends to other nodes, of what is exchanged rank by rank.
+constexpr std::int64_t reduce_scatter_leaving(SumGroup group, DType in, std::int64_t count) {
+  return group.by_node(in) ? (group.nodes() - 1) * partial_sum_bytes(count)
+                           : (group.ranks - group.on_node) * count * size_of(in);
+}
+/// An exchange receives every other member's slot before it sums them in rank order. By node it holds the
+/// partial sums of each node's slots, then what the node's other members have for each node. The partial sums
+/// of other nodes take the place of the latter, which are no fewer bytes.
+constexpr std::int64_t reduce_scatter_workspace(SumGroup group, DType in, std::int64_t count) {
+  if (!group.by_node(in)) return (group.ranks - 1) * count * size_of(in);
+  return group.nodes() * (partial_sum_bytes(count) + (group.on_node - 1) * count * size_of(in));
 }
 /// An all-reduce cuts count elements into slices of ceil(count / ranks); the last ones may be short or empty.
 constexpr std::int64_t all_reduce_slice(int ranks, std::int64_t count) {
@@ -49,12 +64,17 @@ constexpr std::int64_t slice_length(int ranks, std::int64_t count, int index) {
   const std::int64_t slice = all_reduce_slice(ranks, count), left = count - index * slice;
   return left < 0 ? 0 : left < slice ? left : slice;
 }
-constexpr std::int64_t all_reduce_sent(int ranks, int index, DType type, std::int64_t count) {
-  const std::int64_t own = slice_length(ranks, count, index);
-  return (count - own + (ranks - 1) * own) * size_of(type);
+constexpr std::int64_t all_reduce_sent(SumGroup group, int index, DType type, std::int64_t count) {
+  const int ranks = group.ranks;
+  const std::int64_t own = slice_length(ranks, count, index), gather = (ranks - 1) * own * size_of(type);
+  if (!group.by_node(type)) return (count - own) * size_of(type) + gather;
+  std::int64_t kept = 0;  // elements of the slices that this rank adds up for its node
+  for (int node = 0; node < group.nodes(); ++node)
+    kept += slice_length(ranks, count, node * group.on_node + index % group.on_node);
+  return (count - kept) * size_of(type) + partial_sum_bytes(kept - own) + gather;
 }
-constexpr std::int64_t all_reduce_workspace(int ranks, DType type, std::int64_t count) {
-  return (ranks - 1) * all_reduce_slice(ranks, count) * size_of(type);
+constexpr std::int64_t all_reduce_workspace(SumGroup group, DType type, std::int64_t count) {
+  return reduce_scatter_workspace(group, type, all_reduce_slice(group.ranks, count));
 }
 // What collectives that the host drives take of pinned host memory, where MPI cannot reach the device's
 // (runtime/comm/staged_comm.hpp): each part starts on a multiple of staged_alignment.
@@ -65,12 +85,12 @@ constexpr std::int64_t staged_part(std::int64_t bytes) {
 constexpr std::int64_t all_gather_staging(int ranks, std::int64_t bytes) {
   return staged_part(ranks * bytes);
 }
-constexpr std::int64_t reduce_scatter_staging(int ranks, DType in, DType out, std::int64_t count) {
-  return staged_part(ranks * count * size_of(in)) + staged_part(count * size_of(out)) +
-         staged_part(reduce_scatter_workspace(ranks, in, count));
+constexpr std::int64_t reduce_scatter_staging(SumGroup group, DType in, DType out, std::int64_t count) {
+  return staged_part(group.ranks * count * size_of(in)) + staged_part(count * size_of(out)) +
+         staged_part(reduce_scatter_workspace(group, in, count));
 }
-constexpr std::int64_t all_reduce_staging(int ranks, DType type, std::int64_t count) {
-  return staged_part(count * size_of(type)) + staged_part(all_reduce_workspace(ranks, type, count));
+constexpr std::int64_t all_reduce_staging(SumGroup group, DType type, std::int64_t count) {
+  return staged_part(count * size_of(type)) + staged_part(all_reduce_workspace(group, type, count));
 }
 /// The root sends the whole message to each other member.
 constexpr std::int64_t broadcast_sent(int ranks, int index, int root, std::int64_t bytes) {

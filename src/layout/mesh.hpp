@@ -99,6 +99,8 @@ struct MeshShape {
   std::array<int, axis_count> degree = ones_by_axis();
   /// Divides the degree of its axis, which is cut into groups of so many neighbours.
   std::array<int, axis_count> inner = ones_by_axis();
+  /// Ranks of a node: rank r is on node r / per_node. 0: all are on one. Sums depend on it (sum_group.hpp).
+  int per_node = 0;
 
   int inner_of(Axis axis) const { return inner[static_cast<std::size_t>(axis)]; }
   int& inner_of(Axis axis) { return inner[static_cast<std::size_t>(axis)]; }

@@ -161,7 +161,7 @@ class Compiler {
     cost_.compiled_ops += train.ops.size();
     if (rank == 0) {
       cost_.ops = static_cast<std::size_t>(train.issues());
-      cost_.traffic = traffic_of(train);
+      cost_.traffic = traffic_of(train, cost_.machine.ranks_per_node);
       cost_.tier_traffic = tier_traffic_of(train);
     }
     if (const int times = std::max(2, options_.most_times);

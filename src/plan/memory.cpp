@@ -40,15 +40,16 @@ std::size_t peak_position(const Program& p, Tier tier) {
 std::int64_t staging_of(const Program& p, const program::Op& op) {
   const int ranks = p.mesh.size(op.comm.axes);
   if (!op.communicates() || ranks == 1) return 0;
+  const SumGroup group = sum_group(Coordinate(p.mesh, p.rank), op.comm.axes);
   const auto in = [&]() -> const Tensor& { return p.tensor(op.inputs.at(0)); };
   const auto out = [&]() -> const Tensor& { return p.tensor(op.outputs.at(0)); };
   switch (op.comm.kind) {
     case program::CommKind::all_gather:
       return all_gather_staging(ranks, in().bytes());
     case program::CommKind::reduce_scatter:
-      return reduce_scatter_staging(ranks, in().dtype, out().dtype, elements(out().shape));
+      return reduce_scatter_staging(group, in().dtype, out().dtype, elements(out().shape));
     case program::CommKind::all_reduce:
-      return all_reduce_staging(ranks, out().dtype, elements(out().shape));
+      return all_reduce_staging(group, out().dtype, elements(out().shape));
     case program::CommKind::all_to_all:
     case program::CommKind::shift:
       return staged_part(in().bytes()) + staged_part(out().bytes());

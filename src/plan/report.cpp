@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 
 #include "base/shape.hpp"
@@ -181,12 +182,17 @@ std::string sizes_text(const TrafficRow& row) {
 std::string traffic_section(const Cost& c) {
   std::string text = heading("Traffic (bytes that each rank sends in a step)");
   if (c.traffic.empty()) return text + "  none\n" + text_of(c.tier_traffic);
-  Table table({"axes", "collective", "ranks", "calls", "bytes", "largest parts"});
-  for (const TrafficRow& row : c.traffic)
+  Table table({"axes", "collective", "ranks", "calls", "bytes", "out of node", "largest parts"});
+  double leaving = 0;
+  for (const TrafficRow& row : c.traffic) {
+    leaving += row.leaving;
     table.row({axes_text(row, c.mesh), std::string(name_of(row.kind)), fmt::to_string(row.members),
-               fmt::to_string(row.messages), size(row.bytes), sizes_text(row)});
+               fmt::to_string(row.messages), size(row.bytes), size(std::llround(row.leaving)),
+               sizes_text(row)});
+  }
   table.rule();
-  table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic))});
+  table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic)),
+             size(std::llround(leaving))});
   return text + table.text(2) + text_of(c.tier_traffic);
 }
 

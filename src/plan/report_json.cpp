@@ -102,6 +102,7 @@ Json traffic_json(const std::vector<TrafficRow>& rows) {
                     {"members", row.members},
                     {"calls", row.messages},
                     {"bytes", row.bytes},
+                    {"bytes_out_of_node", row.leaving},
                     {"sizes", std::move(sizes)}});
   }
   return {{"bytes", total_bytes(rows)}, {"calls", total_messages(rows)}, {"rows", std::move(list)}};

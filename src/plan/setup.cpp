@@ -271,6 +271,8 @@ MeshShape mesh_shape(const config::Deck& deck) {
   set_context(deck, shape);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
   shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck)));
+  // NCCL's own sums have an order of NCCL's choice.
+  if (deck.device.reduction != "nccl") shape.per_node = static_cast<int>(deck.mesh.per_node);
   return shape;
 }
 

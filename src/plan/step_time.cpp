@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "layout/comm_cost.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -46,14 +47,18 @@ bool is_message(const Op& op) {
   return op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv;
 }
 
+/// Whether a message goes to a rank of this rank's node.
+bool stays_on_node(const Program& p, const Op& op, int ranks_per_node) {
+  const std::vector<int> group = Coordinate(p.mesh, p.rank).group(op.comm.axes);
+  return group[static_cast<std::size_t>(op.comm.peer)] / ranks_per_node == p.rank / ranks_per_node;
+}
+
 /// Between two ranks.
 double message_seconds(const Program& p, const Op& op, const Machine& m) {
-  const std::vector<int> group = Coordinate(p.mesh, p.rank).group(op.comm.axes);
-  const int peer = group[static_cast<std::size_t>(op.comm.peer)];
   const auto& ids = op.comm.kind == program::CommKind::send ? op.inputs : op.outputs;
   const double bytes = ids.empty() ? 0.0 : static_cast<double>(p.tensor(ids[0]).bytes());
-  const bool near = peer / m.ranks_per_node == p.rank / m.ranks_per_node;
-  return bytes / (near ? m.intra_node_bandwidth : m.inter_node_bandwidth) + m.latency;
+  return bytes / (stays_on_node(p, op, m.ranks_per_node) ? m.intra_node_bandwidth : m.inter_node_bandwidth) +
+         m.latency;
 }
 
 /// One after another: a tree over the members, or a shift's one message.
@@ -61,13 +66,12 @@ int exchanges_of(const Op& op, int members) {
   return op.comm.kind == program::CommKind::shift ? 1 : std::bit_width(static_cast<unsigned>(members - 1));
 }
 
-double collective_seconds(const Op& op, const GroupPlace& place, const Machine& m) {
+double collective_seconds(const Program& p, const Op& op, const GroupPlace& place, const Machine& m) {
   if (place.members < 2) return 0;
-  const auto sent = static_cast<double>(op.comm.sent_bytes);
   double seconds = 0;
-  if (place.on_node > 1) seconds = sent / m.intra_node_bandwidth;
+  if (place.on_node > 1) seconds = static_cast<double>(op.comm.sent_bytes) / m.intra_node_bandwidth;
   if (place.members > place.on_node)
-    seconds = std::max(seconds, sent / (place.on_node * m.inter_node_bandwidth));
+    seconds = std::max(seconds, bytes_leaving(p, op, place, m.ranks_per_node) / m.inter_node_bandwidth);
   return seconds + m.latency * exchanges_of(op, place.members);
 }
 
@@ -197,7 +201,7 @@ class Clock {
     double seconds = 0;
     if (op.communicates() && !is_message(op)) {
       const GroupPlace& place = place_for(op);
-      seconds = collective_seconds(op, place, machine_);
+      seconds = collective_seconds(program_, op, place, machine_);
       if (seconds > 0) occupy_links(place, seconds, id, start, cause);
     } else {
       seconds = duration_of(program_, op, machine_);
@@ -340,11 +344,30 @@ GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {
   return {static_cast<int>(here), static_cast<int>(group.size())};
 }
 
+double bytes_leaving(const Program& p, const Op& op, const GroupPlace& place, int ranks_per_node) {
+  using program::CommKind;
+  const auto sent = static_cast<double>(op.comm.sent_bytes);
+  if (place.members == place.on_node) return 0;
+  if (is_message(op)) return stays_on_node(p, op, ranks_per_node) ? 0 : sent;
+  if (op.comm.kind == CommKind::all_to_all)
+    return sent * (place.members - place.on_node) / (place.members - 1);
+  const bool sums = op.comm.kind == CommKind::reduce_scatter || op.comm.kind == CommKind::all_reduce;
+  if (!sums || p.mesh.per_node == 0 || size_of(p.tensor(op.inputs[0]).dtype) > 2) return sent / place.on_node;
+  const SumGroup group = sum_group(Coordinate(p.mesh, p.rank), op.comm.axes);
+  const DType in = p.tensor(op.inputs[0]).dtype;
+  const std::int64_t count = elements(p.tensor(op.outputs[0]).shape);
+  if (op.comm.kind == CommKind::reduce_scatter)
+    return static_cast<double>(reduce_scatter_leaving(group, in, count));
+  const std::int64_t slice = all_reduce_slice(group.ranks, count);
+  return static_cast<double>(reduce_scatter_leaving(group, in, slice)) +
+         static_cast<double>(all_gather_sent(group.ranks, slice * size_of(in))) / place.on_node;
+}
+
 double duration_of(const Program& p, const Op& op, const Machine& m) {
   if (!op.communicates()) return std::max(compute_seconds(p, op, m), memory_seconds(p, op, m));
   if (is_message(op)) return message_seconds(p, op, m);
   const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
-  return collective_seconds(op, place, m);
+  return collective_seconds(p, op, place, m);
 }
 
 std::vector<Simulation> simulate_stages(const std::vector<const Program*>& programs, const Machine& machine) {

@@ -5,8 +5,8 @@
 // Durations are a roofline (Williams et al., 2009):
 //   computing       the larger of flops / (peak x efficiency) and bytes touched / (bandwidth x efficiency)
 //   communication   bytes sent over the slower of two links, plus latency x ceil(log2 members), of a shift
-//                   the latency once. Within a node each rank has the intra-node bandwidth; across nodes the
-//                   k members of a group on one node share the k links that these ranks have out of it.
+//                   the latency once. Within a node each rank has the intra-node bandwidth; out of the node
+//                   bytes_leaving go over the rank's own link.
 // Collectives share their rank's links, whatever their streams: one occupies the links that it uses, in the
 // node, out of it or both, for as long as it takes. In the order of issue each gets the first time at which
 // they are free, also between others that are later.
@@ -62,5 +62,12 @@ struct GroupPlace {
   int on_node = 1, members = 1;
 };
 GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node);
+
+/// Returns the bytes that a rank sends out of its node in one collective. Rings and trees cross each node's
+/// border once, so that its members share what one of them sends. What is exchanged rank by rank crosses it
+/// for each rank elsewhere: all-to-all, and sums of 16-bit elements (layout/sum_group.hpp). place: of the
+/// op's group.
+double bytes_leaving(const program::Program& program, const program::Op& op, const GroupPlace& place,
+                     int ranks_per_node);
 
 }  // namespace ztrain::plan

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "model/op_records.hpp"
+#include "plan/step_time.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -21,16 +22,26 @@ void count(TrafficRow& row, std::int64_t size, std::int64_t messages) {
 
 }  // namespace
 
-std::vector<TrafficRow> traffic_of(const program::Program& program) {
+std::vector<TrafficRow> traffic_of(const program::Program& program, int ranks_per_node) {
   std::map<Key, TrafficRow> rows;
+  const Coordinate here(program.mesh, program.rank);
+  std::map<std::uint32_t, GroupPlace> places;
+  const int per_node = ranks_per_node > 0 ? ranks_per_node : program.mesh.ranks();
   for (program::OpId id = 0; id < std::ssize(program.ops); ++id) {
     const program::Op& op = program.op(id);
     if (!op.communicates()) continue;
-    TrafficRow& row = rows[{op.comm.axes.bits(), op.comm.kind}];
-    row.axes = op.comm.axes;
-    row.kind = op.comm.kind;
-    row.members = program.mesh.size(op.comm.axes);
-    count(row, op.comm.sent_bytes, program.times(id));
+    const auto [it, fresh] = rows.try_emplace({op.comm.axes.bits(), op.comm.kind});
+    TrafficRow& row = it->second;
+    GroupPlace& place = places[op.comm.axes.bits()];
+    if (fresh) {
+      row.axes = op.comm.axes;
+      row.kind = op.comm.kind;
+      place = place_of(here, op.comm.axes, per_node);
+      row.members = place.members;
+    }
+    const std::int64_t times = program.times(id);
+    count(row, op.comm.sent_bytes, times);
+    row.leaving += static_cast<double>(times) * bytes_leaving(program, op, place, per_node);
   }
   std::vector<TrafficRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));

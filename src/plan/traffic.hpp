@@ -10,18 +10,19 @@
 
 namespace ztrain::plan {
 
-/// Collectives of one kind over one set of axes. Sent bytes are those of this rank.
+/// Collectives of one kind over one set of axes. Bytes are those that this rank sends.
 struct TrafficRow {
   AxisSet axes;
   program::CommKind kind = program::CommKind::none;
   int members = 1;  ///< of a group
   std::int64_t messages = 0;
   std::int64_t bytes = 0;
+  double leaving = 0;  ///< bytes that go over this rank's link out of its node: see bytes_leaving
   std::map<std::int64_t, std::int64_t> sizes;  ///< messages by bytes sent in each
 };
 
-/// Rows by axes, then by kind; their bytes add up to those of all ops.
-std::vector<TrafficRow> traffic_of(const program::Program& program);
+/// Rows by axes, then by kind; their bytes add up to those of all ops. ranks_per_node 0: all are on one node.
+std::vector<TrafficRow> traffic_of(const program::Program& program, int ranks_per_node = 0);
 
 /// Copies from one tier to another, of this rank.
 struct TierTraffic {

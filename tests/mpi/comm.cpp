@@ -64,7 +64,7 @@ TEST_P(Comm, Bf16IsSummedInFp32) {
   CommGroup g(GetParam());
   if (g.size < 4) GTEST_SKIP() << "needs a sum of four";
   const DeviceArray<bf16> full(*g.device, g.size, bf16(g.rank == 0 ? 256.0f : 0.5f));
-  const DeviceArray<std::byte> workspace(*g.device, reduce_scatter_workspace(g.size, DType::bf16, 1),
+  const DeviceArray<std::byte> workspace(*g.device, reduce_scatter_workspace(g.sums, DType::bf16, 1),
                                          std::byte{0});
   const DeviceArray<bf16> sum(*g.device, 1, bf16(0.0f));
   run(g.comm.reduce_scatter(full.data(), DType::bf16, sum.data(), DType::bf16, 1, false, workspace.data()));

@@ -164,9 +164,7 @@ class Registering final : public MpiBackend {
   class One final : public MpiCommunicator {
    public:
     One(const GroupRequest& group, std::multiset<void*>& known, bool works)
-        : MpiCommunicator(group.comm, group.name, std::make_shared<Progress>()),
-          known_(known),
-          works_(works) {}
+        : MpiCommunicator(group, std::make_shared<Progress>()), known_(known), works_(works) {}
     bool register_memory(void* data, std::int64_t) override {
       if (works_) known_.insert(data);
       return works_;

@@ -285,6 +285,7 @@ class Row {
     MeshShape of;
     of[Axis::replicate] = mesh_.replicate, of[Axis::shard] = mesh_.shard;
     of[Axis::context] = mesh_.context, of[Axis::tensor] = mesh_.tensor;
+    of.per_node = 4;  // of 8 ranks and more, some sums are by node
     if (mesh_.method != ContextMethod::heads) return of;
     int ranks = mesh_.context;
     while (mesh_.context % ranks != 0 || m.dims.num_attention_heads % (ranks * mesh_.tensor) != 0 ||

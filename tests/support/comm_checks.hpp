@@ -30,7 +30,7 @@ void check_reduce_scatter(CommGroup& g, std::int64_t count, bool accumulate, std
   const DeviceArray<In> full(*g.device, contribution<In>(g.rank, step * g.size));
   std::vector<Out> expected = contribution<Out>(77 + g.rank, count);
   const DeviceArray<Out> shard(*g.device, expected);
-  const DeviceArray<std::byte> workspace(*g.device, reduce_scatter_workspace(g.size, dtype_of<In>(), count),
+  const DeviceArray<std::byte> workspace(*g.device, reduce_scatter_workspace(g.sums, dtype_of<In>(), count),
                                          std::byte{0});
   for (std::int64_t i = 0; i < count; ++i) {
     Out& e = expected[static_cast<std::size_t>(i)];
@@ -42,7 +42,7 @@ void check_reduce_scatter(CommGroup& g, std::int64_t count, bool accumulate, std
   EXPECT_TRUE(as_expected<In>(g, shard.read(), expected))
       << ztrain::name_of(dtype_of<In>()) << " to " << ztrain::name_of(dtype_of<Out>()) << " count " << count
       << " stride " << stride << " accumulate " << accumulate;
-  EXPECT_EQ(g.comm.bytes_sent() - before, reduce_scatter_sent(g.size, dtype_of<In>(), count));
+  EXPECT_EQ(g.comm.bytes_sent() - before, reduce_scatter_sent(g.sums, dtype_of<In>(), count));
 }
 
 template <class In>
@@ -65,7 +65,7 @@ void check_all_reduce(CommGroup& g, std::int64_t count, bool in_place) {
   const DeviceArray<T> elsewhere(*g.device, contribution<T>(50, count));
   T* const to = in_place ? from.data() : elsewhere.data();
   // Not a byte more than the formula's workspace is touched.
-  const auto bytes = static_cast<std::size_t>(all_reduce_workspace(g.size, dtype_of<T>(), count));
+  const auto bytes = static_cast<std::size_t>(all_reduce_workspace(g.sums, dtype_of<T>(), count));
   const DeviceArray<std::byte> workspace(*g.device, static_cast<std::int64_t>(bytes) + 64, std::byte{0x5A});
   const std::int64_t before = g.comm.bytes_sent();
   const auto reduce = g.comm.all_reduce(from.data(), to, dtype_of<T>(), count, workspace.data());
@@ -77,7 +77,7 @@ void check_all_reduce(CommGroup& g, std::int64_t count, bool in_place) {
   }
   const auto touched = workspace.read();
   for (std::size_t i = bytes; i < touched.size(); ++i) EXPECT_EQ(touched[i], std::byte{0x5A});
-  EXPECT_EQ(g.comm.bytes_sent() - before, all_reduce_sent(g.size, g.rank, dtype_of<T>(), count));
+  EXPECT_EQ(g.comm.bytes_sent() - before, all_reduce_sent(g.sums, g.rank, dtype_of<T>(), count));
   from.write(mine);  // a prepared collective keeps its addresses
   run(reduce);
   EXPECT_TRUE(as_expected<T>(g, (in_place ? from : elsewhere).read(), expected))

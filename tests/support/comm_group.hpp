@@ -36,7 +36,8 @@ struct CommGroup {
         mesh(session(), shape(), make_backend(*device)),
         comm(mesh.over(Axis::shard)),
         rank(comm.rank()),
-        size(comm.size()) {}
+        size(comm.size()),
+        sums(sum_group(mesh.coordinate(), Axis::shard)) {}
   static std::unique_ptr<runtime::Device> device_for(Via how) {
     if (how != Via::deferred) return runtime::make_host_device();
     return runtime::make_deferred_device(17 + static_cast<std::uint64_t>(session().rank()));
@@ -44,6 +45,7 @@ struct CommGroup {
   static MeshShape shape() {
     MeshShape s;
     s[Axis::shard] = session().size();
+    s.per_node = 3;  // of six ranks, 16-bit sums are by node
     return s;
   }
   static std::unique_ptr<runtime::CommunicatorBackend> backend(Via how, runtime::Device& on,
@@ -57,6 +59,7 @@ struct CommGroup {
   runtime::Mesh mesh;
   runtime::Communicator& comm;
   int rank, size;
+  SumGroup sums;
 };
 
 /// Elements in a device's memory.
@@ -96,7 +99,7 @@ class DeviceArray {
 /// What a group's sum of element i is. In 16 bits NCCL rounds after every addition.
 template <class In>
 acc_t<In> group_sum(const CommGroup& g, std::int64_t i) {
-  if (g.via != Via::late_sums || sizeof(In) != 2) return serial_sum<In>(g.size, i);
+  if (g.via != Via::late_sums || sizeof(In) != 2) return serial_sum<In>(g.sums, i);
   In sum = element<In>(0, i);
   for (int r = 1; r < g.size; ++r)
     sum = static_cast<In>(static_cast<acc_t<In>>(sum) + static_cast<acc_t<In>>(element<In>(r, i)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "layout/sum_group.hpp"
 
 namespace ztrain::test {
 
@@ -30,11 +31,16 @@ std::vector<T> contribution(int rank, std::int64_t count) {
   return data;
 }
 
-/// The sum over ranks of element i, from rank 0 up, in the accumulator type.
+/// The sum over ranks of element i in the accumulator type: from rank 0 up, or by node from node 0 up.
 template <class In>
-acc_t<In> serial_sum(int size, std::int64_t i) {
-  acc_t<In> sum = static_cast<acc_t<In>>(element<In>(0, i));
-  for (int r = 1; r < size; ++r) sum += static_cast<acc_t<In>>(element<In>(r, i));
+acc_t<In> serial_sum(SumGroup group, std::int64_t i) {
+  const int together = group.by_node(dtype_of<In>()) ? group.on_node : group.ranks;
+  acc_t<In> sum = 0;
+  for (int first = 0; first < group.ranks; first += together) {
+    acc_t<In> partial = static_cast<acc_t<In>>(element<In>(first, i));
+    for (int r = first + 1; r < first + together; ++r) partial += static_cast<acc_t<In>>(element<In>(r, i));
+    sum = first == 0 ? partial : sum + partial;
+  }
   return sum;
 }
 
@@ -52,10 +58,10 @@ Out added(acc_t<In> sum, Out old, bool accumulate) {
   return static_cast<Out>(static_cast<acc_t<Out>>(all));
 }
 
-/// What a reduction over `size` ranks makes of element i and of `old`.
+/// What a reduction over a group makes of element i and of `old`.
 template <class In, class Out>
-Out reduced(int size, std::int64_t i, Out old, bool accumulate) {
-  return added<In>(serial_sum<In>(size, i), old, accumulate);
+Out reduced(SumGroup group, std::int64_t i, Out old, bool accumulate) {
+  return added<In>(serial_sum<In>(group, i), old, accumulate);
 }
 
 }  // namespace ztrain::test

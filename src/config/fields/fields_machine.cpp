@@ -11,7 +11,8 @@ std::vector<Field> size_of_machine() {
             "fp32, nominal bandwidths, one network port each; keys given below win over it."}),
       free({KEY_OF(cluster, ranks_per_node), "0", "ranks", between(0, 1 << 16),
             "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "
-            "launched."}),
+            "launched. Sums of 16-bit elements over several nodes are formed within each node first: give it "
+            "if a run may go on with other nodes and is to keep its bits."}),
       free({KEY_OF(cluster, device_memory), "0", "GB per rank", between(0, 1e9),
             "Memory of the device; GB are 1e9 bytes. 0: unknown."}),
       free({KEY_OF(cluster, host_memory), "0", "GB per node", between(0, 1e9),
@@ -55,10 +56,12 @@ std::vector<Field> device() {
       free({KEY_OF(device, communicator), R"("auto")", "", one_of({"auto", "nccl", "mpi"}),
             "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
             "for several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
-      numeric({KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
-               "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then one sum in "
-               "fp32 in rank order, as CPU ranks do it. nccl: its own reduction, which rounds at every hop. "
-               "fp32 gradients are reduced by NCCL either way."}),
+      numeric(
+          {KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
+           "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then a sum in fp32 "
+           "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
+           "nodes. nccl: its own reduction, which rounds at every hop. fp32 gradients are reduced by NCCL "
+           "either way."}),
       free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
             "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "

@@ -16,9 +16,9 @@ void validate(Deck& deck);
 /// Resolves the mesh for a job of this many ranks: a degree of -1 becomes what is left, and HYBRID_SHARD in a
 /// deck that is silent about shard and replicate takes shard = ranks per node. Afterwards all degrees are
 /// positive, stored in deck.mesh, and their product is ranks. ranks_per_node is as launched;
-/// cluster.ranks_per_node wins over it where the deck gives it (a preset's does not). Throws Error with the
-/// equation where mesh or batch do not fit, where sharding.reshard_after_forward does not divide mesh.shard,
-/// or where an axis is not trained over yet.
+/// cluster.ranks_per_node wins over it where the deck gives it (a preset's does not), and deck.mesh.per_node
+/// is what results. Throws Error with the equation where mesh or batch do not fit, where
+/// sharding.reshard_after_forward does not divide mesh.shard, or where an axis is not trained over yet.
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node);
 
 /// Ranks that see different parts of the batch. After validate_for_ranks.

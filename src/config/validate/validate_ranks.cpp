@@ -31,19 +31,23 @@ std::string mesh_equation(Deck& deck) {
   return fmt::format("{}", fmt::join(factors, " x "));
 }
 
+/// Ranks of a node, as launched unless the deck says otherwise. A preset's node is that of its maker.
+int node_of(const Deck& deck, int launched) {
+  const auto given =
+      is_explicit(deck, "cluster.ranks_per_node") ? static_cast<int>(deck.cluster.ranks_per_node) : 0;
+  return given > 0 ? given : launched;
+}
+
 /// A strategy that stays within a node, in a deck that leaves shard or replicate open: copies fill the rest.
-void place_hybrid(Deck& deck, int ranks, int ranks_per_node) {
+void place_hybrid(Deck& deck, int ranks) {
   const bool replicate_given = is_explicit(deck, "mesh.replicate") && deck.mesh.replicate != -1;
   if (!find_strategy(deck.sharding.strategy).within_node || replicate_given) return;
   if (!is_explicit(deck, "mesh.shard")) {
-    // A preset's node is that of its maker; the nodes of this run are known.
-    const auto given =
-        is_explicit(deck, "cluster.ranks_per_node") ? static_cast<int>(deck.cluster.ranks_per_node) : 0;
     // The ranks of a stage are neighbours, and share nothing with those of another.
     const std::int64_t stages = std::max<std::int64_t>(1, deck.mesh.pipeline);
     if (ranks % stages != 0) return;  // which resolve_mesh says
     const int own = static_cast<int>(ranks / stages);
-    const int per_node = std::min(given > 0 ? given : ranks_per_node, own);
+    const int per_node = std::min(static_cast<int>(deck.mesh.per_node), own);
     const std::string source = source_of(deck, "sharding.strategy");
     if (per_node <= 0 || own % per_node != 0)
       refuse(deck, "sharding.strategy mesh.shard mesh.pipeline",
@@ -154,7 +158,8 @@ void check_mesh(Deck& deck) {
 
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   REQUIRE(ranks > 0, "a job needs at least one rank, not {}", ranks);
-  place_hybrid(deck, ranks, ranks_per_node);
+  deck.mesh.per_node = node_of(deck, ranks_per_node);
+  place_hybrid(deck, ranks);
   resolve_mesh(deck, ranks);
   check_batch(deck);
   check_reshard(deck);

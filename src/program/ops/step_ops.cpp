@@ -37,31 +37,31 @@ void emit_all_gather(Program& program, const std::string& name, TensorId shard, 
 
 void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
                          AxisSet axes, bool accumulate, Action action, TensorId workspace) {
-  const int ranks = program.mesh.size(axes);
+  const SumGroup group = sum_group(Coordinate(program.mesh, program.rank), axes);
   const std::int64_t count = elements(program.tensor(shard).shape);
   const DType wire = program.tensor(from.full).dtype;
   if (workspace == no_tensor)
     workspace =
-        program.add_workspace("workspace.reduce." + name, reduce_scatter_workspace(ranks, wire, count));
+        program.add_workspace("workspace.reduce." + name, reduce_scatter_workspace(group, wire, count));
   Op& op =
       add_op(program, ReduceScatter{accumulate, from.begin}, name, action, {from.full}, {shard, workspace});
   if (accumulate) op.inputs.push_back(shard);
   op.stream = Stream::reduce;
-  op.comm = {CommKind::reduce_scatter, axes, -1, reduce_scatter_sent(ranks, wire, count)};
+  op.comm = {CommKind::reduce_scatter, axes, -1, reduce_scatter_sent(group, wire, count)};
 }
 
 void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action) {
-  const int ranks = program.mesh.size(axes);
-  if (ranks == 1) return emit_copy(program, name, x, y, action);
+  const Coordinate at(program.mesh, program.rank);
+  const SumGroup group = sum_group(at, axes);
+  if (group.ranks == 1) return emit_copy(program, name, x, y, action);
   const DType type = program.tensor(x).dtype;
   const std::int64_t count = elements(program.tensor(x).shape);
   const TensorId workspace =
-      program.add_workspace("workspace." + name, all_reduce_workspace(ranks, type, count));
-  const int own = Coordinate(program.mesh, program.rank).index_in(axes);
+      program.add_workspace("workspace." + name, all_reduce_workspace(group, type, count));
   Op& op = add_op(program, AllReduce{}, name, action, {x}, {y, workspace});
   op.stream = Stream::reduce;
-  op.comm = {CommKind::all_reduce, axes, -1, all_reduce_sent(ranks, own, type, count)};
+  op.comm = {CommKind::all_reduce, axes, -1, all_reduce_sent(group, at.index_in(axes), type, count)};
 }
 
 void move_to_exchange(Program& program) {

@@ -50,6 +50,7 @@ class Overlap {
         axes_(axes),
         ranks_(program.mesh.size(axes)),
         own_(Coordinate(program.mesh, program.rank).index_in(axes)),
+        group_(sum_group(Coordinate(program.mesh, program.rank), axes)),
         of_(program.ops.size()),
         accesses_(program.tensors.size()) {}
 
@@ -102,6 +103,7 @@ class Overlap {
       of_[at(reader)] = {Role::takes_parts, next(sent, id) == no_op ? sent : no_tensor};
     } else if (op.comm.kind == CommKind::reduce_scatter && !accumulates(op)) {
       const TensorId rows = op.inputs[ReduceScatter::full];
+      if (group_.by_node(program_.tensor(rows).dtype)) return;  // its parts are sums of several ranks'
       const OpId maker = before(rows, id);
       if (!may_split(ops, maker) || ops[at(maker)].outputs[0] != rows) return;
       const TensorId others = add_others(rows, ops[at(maker)]);
@@ -264,6 +266,7 @@ class Overlap {
   Program& program_;
   AxisSet axes_;
   int ranks_, own_;
+  SumGroup group_;
   std::vector<Place> of_;                               ///< by op
   std::vector<std::vector<OpId>> accesses_;             ///< by tensor with storage: who touches it
   std::map<std::size_t, std::vector<TensorId>> views_;  ///< by tensor

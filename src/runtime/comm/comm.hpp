@@ -44,10 +44,10 @@ class Communicator {
   /// full[r * bytes ...] = member r's shard, bytes each. shard may be its own place in full (in place).
   virtual std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) = 0;
 
-  /// Member r gets the sum over members, in rank order, of their full[r * stride ...], count elements of
-  /// `in`; stride 0: count. Sums are formed in fp32 (fp64 for fp64) whatever `in` is, then rounded once to
-  /// `out`; with accumulate the sum is added to what shard holds. workspace: reduce_scatter_workspace(in,
-  /// count) bytes.
+  /// Member r gets the sum over members, in the order of sum_steps.hpp, of their full[r * stride ...], count
+  /// elements of `in`; stride 0: count. Sums are formed in fp32 (fp64 for fp64) whatever `in` is, then
+  /// rounded once to `out`; with accumulate the sum is added to what shard holds. workspace:
+  /// reduce_scatter_workspace bytes.
   virtual std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
                                                      std::int64_t count, bool accumulate, void* workspace,
                                                      std::int64_t stride = 0) = 0;

@@ -32,7 +32,7 @@ MpiBackend::MpiBackend(std::int64_t cut)
 
 std::unique_ptr<Communicator> MpiBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
-  return std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_);
+  return std::make_unique<MpiCommunicator>(group, progress_, cut_);
 }
 
 std::unique_ptr<Communicator> MpiBackend::make_self(Queue queue) {
@@ -46,8 +46,7 @@ std::unique_ptr<Communicator> StagedBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   std::shared_ptr<Staging>& staging = staging_[group.queue];
   if (!staging) staging = std::make_shared<Staging>(device_, group.queue);
-  return make_staged_communicator(std::make_unique<MpiCommunicator>(group.comm, group.name, progress_, cut_),
-                                  staging);
+  return make_staged_communicator(std::make_unique<MpiCommunicator>(group, progress_, cut_), staging);
 }
 
 std::unique_ptr<Communicator> StagedBackend::make_self(Queue queue) {

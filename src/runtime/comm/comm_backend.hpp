@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "layout/sum_group.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/comm/exchange.hpp"
 #include "runtime/device/device.hpp"
@@ -29,6 +30,7 @@ struct GroupRequest {
   std::string name;   ///< for messages: "shard", "pipeline (0 to 1)"
   Queue queue;        ///< whose work its collectives are
   bool pair = false;  ///< two neighbours, who need not have it on the same queue
+  SumGroup sums{1};   ///< how its sums are split over nodes
 };
 
 class CommunicatorBackend {

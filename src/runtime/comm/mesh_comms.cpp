@@ -22,7 +22,7 @@ Coordinate place(const Session& session, const MeshShape& shape) {
 GroupRequest split(const Session& session, int color, int key, std::string name, Queue queue) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
-  return {comm, color, key, std::move(name), queue, false};
+  return {comm, color, key, std::move(name), queue};
 }
 
 /// The queue here of a need that both sides name alike; -1 where this rank has none.
@@ -51,11 +51,11 @@ Communicator& Mesh::over(AxisSet axes, Queue queue) {
   const auto key = std::make_pair(axes.bits(), queue);
   if (const auto known = groups_.find(key); known != groups_.end()) return *known->second;
   axes_[axes.bits()] = axes;
-  std::unique_ptr<Communicator> made = shape().size(axes) == 1
-                                           ? backend_->make_self(queue)
-                                           : make(split(session_, coordinate_.group_id(axes),
-                                                        coordinate_.index_in(axes), to_string(axes), queue));
-  return *(groups_[key] = std::move(made));
+  if (shape().size(axes) == 1) return *(groups_[key] = backend_->make_self(queue));
+  GroupRequest group =
+      split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes), to_string(axes), queue);
+  group.sums = sum_group(coordinate_, axes);
+  return *(groups_[key] = make(group));
 }
 
 Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue, Queue work) {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "layout/comm_cost.hpp"
+#include "runtime/comm/comm_backend.hpp"
 #include "runtime/comm/peers.hpp"
-#include "runtime/comm/rank_sum.hpp"
+#include "runtime/device/stream_work.hpp"
 #include "runtime/session/mpi_check.hpp"
 
 namespace ztrain::runtime {
@@ -73,7 +73,7 @@ class PhasedCollective final : public Collective {
 
  private:
   friend class Progress;
-  static constexpr int point_to_point_tag = 0, phases_at_most = 2;
+  static constexpr int point_to_point_tag = 0, phases_at_most = 3;
   static constexpr std::int64_t in_flight_at_most = 8192;  // MPI guarantees tags up to 32767
 
   void post() {
@@ -127,9 +127,12 @@ std::function<void()> copy_step(const void* from, void* to, std::int64_t bytes) 
   return [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); };
 }
 
-std::function<void()> sum_step(const RankSources& sources, RankSum sum, void* out, std::int64_t count) {
-  return [=, in_order = sources.in_order()] {
-    sum(in_order.data(), static_cast<int>(in_order.size()), out, count);
+std::function<void()> sums_behind(const std::vector<SumWork>& sums) {
+  std::vector<StreamWork> works;
+  for (const SumWork& s : sums)
+    works.push_back(host_rank_sum_work(s.in, s.out, s.accumulate, s.sources, s.to, s.count));
+  return [works = std::move(works)] {
+    for (const StreamWork& work : works) work(nullptr);
   };
 }
 
@@ -140,15 +143,16 @@ std::unique_ptr<Collective> make(Channel& channel, std::function<void()> before,
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm comm, std::string group, std::shared_ptr<Progress> progress,
-                                 std::int64_t cut) {
-  channel_.comm = comm;
-  channel_.group = std::move(group);
+MpiCommunicator::MpiCommunicator(const GroupRequest& request, std::shared_ptr<Progress> progress,
+                                 std::int64_t cut)
+    : group_(request.sums) {
+  channel_.comm = request.comm;
+  channel_.group = request.name;
   channel_.progress = std::move(progress);
   channel_.cut = cut;
-  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check_mpi(MPI_Comm_rank(comm, &channel_.rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &channel_.size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_set_errhandler(channel_.comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(channel_.comm, &channel_.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(channel_.comm, &channel_.size), "MPI_Comm_size");
 }
 
 MpiCommunicator::~MpiCommunicator() {
@@ -163,37 +167,33 @@ std::unique_ptr<Collective> MpiCommunicator::all_gather(const void* shard, void*
   return make(channel_, copy_step(shard, slot(full, rank(), bytes), bytes), {std::move(phase)});
 }
 
+std::vector<Phase> MpiCommunicator::sum_phases(const Reduction& reduction, const Slices& slices) const {
+  std::vector<Phase> phases;
+  for (const SumStep& step : sum_steps(group_, rank(), reduction, slices)) {
+    Phase phase{exchange(), sums_behind(step.sums)};
+    for (const SumReceive& r : step.receives) phase.exchange.receive(r.from, r.data, r.bytes);
+    for (const SumSend& s : step.sends) phase.exchange.send(s.to, s.data, s.bytes);
+    phases.push_back(std::move(phase));
+  }
+  return phases;
+}
+
 std::unique_ptr<Collective> MpiCommunicator::reduce_scatter(const void* full, DType in, void* shard,
                                                             DType out, std::int64_t count, bool accumulate,
                                                             void* workspace, std::int64_t stride) {
-  const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
-  Phase phase{exchange()};
-  for (int k = 0; k + 1 < size(); ++k)
-    phase.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), bytes), bytes);
-  for (int k = 0; k + 1 < size(); ++k) phase.exchange.send(other(k), slot(full, other(k), step), bytes);
-  phase.then = sum_step({slot(full, rank(), step), workspace, bytes, rank(), size()},
-                        rank_sum(in, out, accumulate), shard, count);
-  return make(channel_, {}, {std::move(phase)});
+  const Slices slices = reduce_scatter_slices(size(), count, stride);
+  return make(channel_, {}, sum_phases({full, in, shard, out, accumulate, workspace}, slices));
 }
 
 std::unique_ptr<Collective> MpiCommunicator::all_reduce(const void* from, void* to, DType type,
                                                         std::int64_t count, void* workspace) {
-  const std::int64_t element = size_of(type), slice = all_reduce_slice(size(), count) * element;
-  const auto length = [&](int r) { return slice_length(size(), count, r); };
-  const std::int64_t own = length(rank()) * element;
-  std::byte* const own_slice = slot(to, rank(), slice);
-  Phase scatter{exchange()}, gather{exchange()};
-  for (int k = 0; k + 1 < size(); ++k)
-    scatter.exchange.receive(other(k), slot(workspace, exchange_slot(other(k), rank()), own), own);
-  for (int k = 0; k + 1 < size(); ++k)
-    scatter.exchange.send(other(k), slot(from, other(k), slice), length(other(k)) * element);
-  scatter.then = sum_step({slot(from, rank(), slice), workspace, own, rank(), size()},
-                          rank_sum(type, type, false), own_slice, length(rank()));
-  for (int k = 0; k + 1 < size(); ++k)
-    gather.exchange.receive(other(k), slot(to, other(k), slice), length(other(k)) * element);
-  for (int k = 0; k + 1 < size(); ++k) gather.exchange.send(other(k), own_slice, own);
-  std::vector<Phase> phases;
-  phases.push_back(std::move(scatter));
+  const Slices slices = all_reduce_slices(size(), count);
+  const auto place = [&](int r) { return moved(to, r * slices.step * size_of(type)); };
+  const auto bytes = [&](int r) { return slices.length(r) * size_of(type); };
+  std::vector<Phase> phases = sum_phases({from, type, place(rank()), type, false, workspace}, slices);
+  Phase gather{exchange()};
+  for (int k = 0; k + 1 < size(); ++k) gather.exchange.receive(other(k), place(other(k)), bytes(other(k)));
+  for (int k = 0; k + 1 < size(); ++k) gather.exchange.send(other(k), place(rank()), bytes(rank()));
   phases.push_back(std::move(gather));
   return make(channel_, {}, std::move(phases));
 }

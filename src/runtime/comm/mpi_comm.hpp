@@ -6,13 +6,17 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/comm/exchange.hpp"
+#include "runtime/comm/sum_steps.hpp"
 
 namespace ztrain::runtime {
 
 class PhasedCollective;
+struct GroupRequest;
+struct Phase;
 
 /// The collectives in flight that have a further phase to start. Whoever waits for one moves the others on
 /// too: ranks may wait for collectives in different orders without blocking each other.
@@ -40,9 +44,8 @@ struct Channel {
 /// Collectives must be destroyed before their communicator, and not while in flight.
 class MpiCommunicator : public Communicator {
  public:
-  /// Takes ownership of comm. group names it in error messages. Messages longer than cut bytes are sent in
-  /// parts.
-  MpiCommunicator(MPI_Comm comm, std::string group, std::shared_ptr<Progress> progress,
+  /// Takes ownership of the group's comm. Messages longer than cut bytes are sent in parts.
+  MpiCommunicator(const GroupRequest& group, std::shared_ptr<Progress> progress,
                   std::int64_t cut = largest_message);
   ~MpiCommunicator() override;
 
@@ -62,6 +65,7 @@ class MpiCommunicator : public Communicator {
   std::int64_t bytes_sent() const override { return channel_.sent; }
 
   const std::string& group() const { return channel_.group; }
+  SumGroup sums() const { return group_; }
 
  private:
   Exchange exchange() const { return {channel_.comm, channel_.group, channel_.cut}; }
@@ -69,7 +73,10 @@ class MpiCommunicator : public Communicator {
   /// all send to the same rank at once.
   int other(int k) const { return (channel_.rank + 1 + k) % channel_.size; }
 
+  std::vector<Phase> sum_phases(const Reduction& reduction, const Slices& slices) const;
+
   Channel channel_;
+  SumGroup group_;
 };
 
 }  // namespace ztrain::runtime

@@ -43,11 +43,11 @@ class NcclBackend : public CommunicatorBackend {
 };
 
 /// Collectives as work of a queue of the GPU. Elements of 32 bits and more are summed by ncclReduceScatter,
-/// in an order of NCCL's choice. Elements of 16 bits it would round at every hop: they are exchanged, and
-/// summed by one kernel in fp32 in rank order, with the bits of CPU ranks; unless nccl_sums says that these
-/// are NCCL's as well (device.reduction).
+/// in an order of NCCL's choice. NCCL would round elements of 16 bits at every hop: they are exchanged, and
+/// summed by kernels in fp32 as sum_steps.hpp says, with the bits of CPU ranks. With nccl_sums
+/// (device.reduction) NCCL sums them as well.
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclHandle> handle, Device& device,
-                                                     Queue queue, bool nccl_sums);
+                                                     Queue queue, SumGroup group, bool nccl_sums);
 
 /// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
 std::string nccl_version();

@@ -100,7 +100,7 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   MPI_Comm comm = group.comm;
   check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
-  return make_nccl_communicator(std::move(handle), device_, group.queue, options_.nccl_sums);
+  return make_nccl_communicator(std::move(handle), device_, group.queue, group.sums, options_.nccl_sums);
 }
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
@@ -112,7 +112,7 @@ std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
   auto handle = split ? std::make_shared<NcclHandle>(*parent, 0, 0, member)
                       : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);
   if (session_.size() == 1 && !parent) parent = handle;
-  return make_nccl_communicator(std::move(handle), device_, queue, options_.nccl_sums);
+  return make_nccl_communicator(std::move(handle), device_, queue, 1, options_.nccl_sums);
 }
 
 std::unique_ptr<memory::Provider> NcclBackend::arena_memory() const {

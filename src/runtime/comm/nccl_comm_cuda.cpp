@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/error.hpp"
 #include "layout/comm_cost.hpp"
@@ -10,6 +11,7 @@
 #include "runtime/comm/nccl_handle.hpp"
 #include "runtime/comm/peers.hpp"
 #include "runtime/comm/queued_collective.hpp"
+#include "runtime/comm/sum_steps.hpp"
 #include "runtime/device/stream_work.hpp"
 
 namespace ztrain::runtime {
@@ -69,20 +71,20 @@ struct Calls {
   }
 };
 
-/// How the elements of all ranks are cut: rank r has lengths(r) elements, which begin at r * step.
-struct Slices {
-  std::int64_t step;  ///< elements
-  std::function<std::int64_t(int)> lengths;
-  bool equal;  ///< all lengths are `step`: one call of NCCL's does
-};
+/// Whether one call of NCCL's takes all slices.
+bool equal(const Slices& slices, int ranks) {
+  return slices.step == slices.longest && slices.total == ranks * slices.longest;
+}
 
 /// Order and lifetimes as for MpiCommunicator, but start() only enqueues: many may be in flight.
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<NcclHandle> handle, Device& device, Queue queue, bool nccl_sums)
+  NcclCommunicator(std::shared_ptr<NcclHandle> handle, Device& device, Queue queue, SumGroup group,
+                   bool nccl_sums)
       : handle_(std::move(handle)),
         channel_(std::make_shared<QueueChannel>(device, queue)),
         stream_(static_cast<cudaStream_t>(device.native_stream(queue))),
+        group_(group),
         nccl_sums_(nccl_sums) {}
 
   int rank() const override { return handle_->rank(); }
@@ -103,17 +105,12 @@ class NcclCommunicator final : public Communicator {
                                              std::int64_t count, bool accumulate, void* workspace,
                                              std::int64_t stride) override {
     rank_sum(in, out, accumulate);  // refuses types before the first start
-    const std::int64_t step = stride > 0 ? stride : count, sent = reduce_scatter_sent(size(), in, count);
-    const Slices slices{step, [count](int) { return count; }, step == count};
+    const Slices slices = reduce_scatter_slices(size(), count, stride);
+    const std::int64_t sent = reduce_scatter_sent(group_, in, count);
     // A group of one has no workspace, and nothing to exchange.
     const bool as_it_is = in == out && !accumulate;
-    if (!summed_by_nccl(in) || (size() == 1 && !as_it_is)) {
-      const RankSources sources{moved(full, rank() * step * size_of(in)), workspace, count * size_of(in),
-                                rank(), size()};
-      return queued(one_after_the_other(exchange_slices(full, workspace, in, slices),
-                                        on_stream(rank_sum_work(in, out, accumulate, sources, shard, count))),
-                    sent);
-    }
+    if (!summed_by_nccl(in) || (size() == 1 && !as_it_is))
+      return queued(exchanged_sum({full, in, shard, out, accumulate, workspace}, slices), sent);
     if (as_it_is) return queued(reduce_slices(full, shard, in, slices), sent);
     // The planned workspace has room for the slots of all others, so for one.
     const RankSources reduced{workspace, nullptr, 0, 0, 1};
@@ -125,21 +122,12 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
                                          void* workspace) override {
     rank_sum(type, type, false);
-    const int ranks = size();
-    const Slices slices{all_reduce_slice(ranks, count), [=](int r) { return slice_length(ranks, count, r); },
-                        count % ranks == 0};
-    const std::int64_t own = slices.lengths(rank()), begin = rank() * slices.step * size_of(type);
-    Step scatter;
-    if (summed_by_nccl(type)) {
-      scatter = reduce_slices(from, moved(to, begin), type, slices);
-    } else {
-      const RankSources sources{moved(from, begin), workspace, own * size_of(type), rank(), ranks};
-      scatter =
-          one_after_the_other(exchange_slices(from, workspace, type, slices),
-                              on_stream(rank_sum_work(type, type, false, sources, moved(to, begin), own)));
-    }
+    const Slices slices = all_reduce_slices(size(), count);
+    std::byte* const own = moved(to, rank() * slices.step * size_of(type));
+    Step scatter = summed_by_nccl(type) ? reduce_slices(from, own, type, slices)
+                                        : exchanged_sum({from, type, own, type, false, workspace}, slices);
     return queued(one_after_the_other(std::move(scatter), gather_slices(to, type, slices)),
-                  all_reduce_sent(ranks, rank(), type, count));
+                  all_reduce_sent(group_, rank(), type, count));
   }
 
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override {
@@ -220,7 +208,7 @@ class NcclCommunicator final : public Communicator {
 
   /// Every rank's slice of `from` in the sum over ranks, as NCCL forms it; ours goes to `to`.
   Step reduce_slices(const void* from, void* to, DType type, const Slices& slices) const {
-    if (slices.equal) {
+    if (equal(slices, size())) {
       return [=, &handle = *handle_, stream = stream_, count = static_cast<std::size_t>(slices.step)] {
         if (count > 0)
           handle.settle(ncclReduceScatter(from, to, count, type_of(type), ncclSum, handle.get(), stream),
@@ -229,41 +217,53 @@ class NcclCommunicator final : public Communicator {
     }
     return grouped("a group of ncclReduce", [=, rank = rank(), size = size()](Calls& calls) {
       for (int r = 0; r < size; ++r)
-        calls.reduce(moved(from, r * slices.step * size_of(type)), r == rank ? to : nullptr,
-                     slices.lengths(r), type, r);
+        calls.reduce(moved(from, r * slices.step * size_of(type)), r == rank ? to : nullptr, slices.length(r),
+                     type, r);
     });
   }
 
-  /// The others' contributions to our slice go to the workspace, one after the other, in rank order.
-  Step exchange_slices(const void* from, void* workspace, DType type, const Slices& slices) const {
-    const std::int64_t own = slices.lengths(rank()) * size_of(type);
-    return exchanged([=, rank = rank()](Calls& calls, int to, int source) {
-      calls.send(moved(from, to * slices.step * size_of(type)), slices.lengths(to) * size_of(type), to);
-      calls.receive(moved(workspace, exchange_slot(source, rank) * own), own, source);
-    });
+  /// The sum that CPU ranks form, with its bits: see sum_steps.
+  Step exchanged_sum(const Reduction& reduction, const Slices& slices) const {
+    std::vector<Step> all;
+    for (SumStep& step : sum_steps(group_, rank(), reduction, slices)) {
+      std::vector<StreamWork> sums;
+      for (const SumWork& s : step.sums)
+        sums.push_back(rank_sum_work(s.in, s.out, s.accumulate, s.sources, s.to, s.count));
+      all.push_back(grouped("an exchange", [step = std::move(step)](Calls& calls) {
+        for (const SumSend& s : step.sends) calls.send(s.data, s.bytes, s.to);
+        for (const SumReceive& r : step.receives) calls.receive(r.data, r.bytes, r.from);
+      }));
+      all.push_back([sums = std::move(sums), stream = stream_] {
+        for (const StreamWork& sum : sums) sum(stream);
+      });
+    }
+    return [all = std::move(all)] {
+      for (const Step& step : all) step();
+    };
   }
 
   /// Every rank's slice of data to all ranks, in place.
   Step gather_slices(void* data, DType type, const Slices& slices) const {
     const std::int64_t step = slices.step * size_of(type);
-    if (slices.equal) return gather(moved(data, rank() * step), data, step);
+    if (equal(slices, size())) return gather(moved(data, rank() * step), data, step);
     return grouped("a group of ncclBroadcast", [=, size = size()](Calls& calls) {
       for (int r = 0; r < size; ++r)
-        calls.broadcast(moved(data, r * step), slices.lengths(r) * size_of(type), r);
+        calls.broadcast(moved(data, r * step), slices.length(r) * size_of(type), r);
     });
   }
 
   std::shared_ptr<NcclHandle> handle_;
   std::shared_ptr<QueueChannel> channel_;
   cudaStream_t stream_;
+  SumGroup group_;
   bool nccl_sums_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclHandle> handle, Device& device,
-                                                     Queue queue, bool nccl_sums) {
-  return std::make_unique<NcclCommunicator>(std::move(handle), device, queue, nccl_sums);
+                                                     Queue queue, SumGroup group, bool nccl_sums) {
+  return std::make_unique<NcclCommunicator>(std::move(handle), device, queue, group, nccl_sums);
 }
 
 }  // namespace ztrain::runtime
