@@ -32,7 +32,7 @@ class Machinery {
                 job::compile_and_verify(
                     session, console, graph,
                     session.agree("planning the job", [&] { return plan::job_spec(deck, build_target()); })),
-                &deck, options_of(deck, timed), job::open_device(session, deck)},
+                &deck, options_of(deck, timed), job::open_device(session, deck, preparing_)},
         steps_(session, worker_, deck) {
     preparing_.reset();
   }

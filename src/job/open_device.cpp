@@ -45,6 +45,15 @@ std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, co
   });
 }
 
+std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck,
+                                             std::optional<telemetry::Phase>& phase) {
+  auto device = open_device(session, deck);
+  device->staging().tell([&phase](std::int64_t done, std::int64_t of) {
+    if (phase) phase->at(fmt::format("{} of {} of pinned memory", format_bytes(done), format_bytes(of)));
+  });
+  return device;
+}
+
 Ground open_ground(const runtime::Session& session, std::unique_ptr<runtime::Device> device,
                    const config::Device& options) {
   Ground ground{std::move(device), nullptr};

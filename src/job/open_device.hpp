@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,17 @@
 #include "runtime/comm/mesh_comms.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
 
 namespace ztrain::job {
 
 /// Collective. The device of this build, or with debug.asynchronous the deferred one; kernels can run on it.
 /// Throws AgreedError, which says what is missing, where there is none.
 std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck);
+/// The same; phase is told how far pinned memory of the host is that takes long. Nothing is told once it has
+/// ended.
+std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck,
+                                             std::optional<telemetry::Phase>& phase);
 
 /// [device] of a deck that says nothing.
 config::Device default_device_options();

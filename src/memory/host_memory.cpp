@@ -1,11 +1,18 @@
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
+#include "base/parallel.hpp"
 #include "base/reason.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
@@ -76,6 +83,34 @@ class HostMemory final : public Provider {
 
 HugeBuffer::HugeBuffer(std::int64_t bytes)
     : bytes_(taken(bytes)), data_(map_huge_pages(static_cast<std::size_t>(bytes_))) {}
+
+void HugeBuffer::prefer_node(int node) const {
+  constexpr int most_nodes = 1024;
+  constexpr int bits = 8 * sizeof(unsigned long);
+  if (node < 0 || node >= most_nodes) return;
+  std::array<unsigned long, most_nodes / bits> nodes{};
+  nodes[at(node / bits)] = 1ul << (node % bits);
+  syscall(SYS_mbind, data_, static_cast<unsigned long>(bytes_), MPOL_PREFERRED, nodes.data(),
+          static_cast<unsigned long>(most_nodes), 0u);
+}
+
+void HugeBuffer::touch(const Progress& progress) const {
+  constexpr std::int64_t part = 32 * huge_page;
+  const auto parts = static_cast<int>((bytes_ + part - 1) / part);
+  std::mutex mutex;
+  std::int64_t done = 0;
+  in_parallel(parts, [&](int i) {
+    const std::int64_t begin = i * part, end = std::min(bytes_, begin + part);
+    for (std::int64_t at = begin; at < end; at += page) {
+      // Volatile: the compiler may not leave out a write of what is there already.
+      volatile std::byte& first = data_[at];
+      first = std::byte{0};
+    }
+    const std::lock_guard lock(mutex);
+    done += end - begin;
+    if (progress) progress(done, bytes_);
+  });
+}
 
 HugeBuffer::~HugeBuffer() {
   if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));

@@ -1,8 +1,10 @@
 #pragma once
-// Memory that a disk's bytes are read into past the page cache.
+// Large regions of the host's memory on huge pages: for what is read past the page cache, and to be pinned.
 
 #include <cstddef>
 #include <cstdint>
+
+#include "memory/provider.hpp"
 
 namespace ztrain::memory {
 
@@ -19,6 +21,13 @@ class HugeBuffer {
 
   /// Null where there is no memory.
   std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+
+  /// Asks for pages of a NUMA node from now on. If the system refuses, pages are of the node of the thread
+  /// that touches them first.
+  void prefer_node(int node) const;
+  /// Takes all pages, as zeros, on all cores that this process may use. progress may be empty.
+  void touch(const Progress& progress) const;
 
   /// What a buffer of so many bytes takes.
   static constexpr std::int64_t taken(std::int64_t bytes) {

@@ -99,7 +99,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
               job::compile_and_verify(
                   session, console, plan::training_graph(deck_),
                   session.agree("planning the job", [&] { return plan::job_spec(deck_, build_target()); })),
-              &deck_, job::worker_options(deck_), job::open_device(session, deck_)},
+              &deck_, job::worker_options(deck_), job::open_device(session, deck_, preparing_)},
       part_(job::part_of_batches(worker_, deck_.batch.micro * deck_.data.sequence)),
       stragglers_(deck_, session, worker_.mesh().shape()),
       limits_(deck_, session.slurm().end) {

@@ -93,6 +93,23 @@ cudaError_t cudaFreeHost(void* data) {
   return late_cuda::release(data, late_cuda::pinned_memory());
 }
 
+cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned flags) {
+  return Runtime::get().call([&](Lock&) {
+    if (const cudaError_t code = Runtime::get().allowed_while_capturing(); code != cudaSuccess) return code;
+    if (flags != cudaHostRegisterDefault) return cudaErrorInvalidValue;
+    return late_cuda::pinned_memory().adopt(data, bytes) ? cudaSuccess : cudaErrorMemoryAllocation;
+  });
+}
+
+/// Waits for all that may use it.
+cudaError_t cudaHostUnregister(void* data) {
+  return Runtime::get().call([&](Lock& lock) {
+    if (const cudaError_t code = Runtime::get().allowed_while_capturing(); code != cudaSuccess) return code;
+    Runtime::get().work().run_all(lock);
+    return late_cuda::pinned_memory().give_up(data) ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
   *available = late_cuda::device_memory().available();
   *total = late_cuda::device_memory().total();

@@ -1,13 +1,18 @@
 // The product's CUDA device and memories, under a CUDA that runs everything as late as it may.
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <set>
 
 #include "base/error.hpp"
 #include "memory/arena.hpp"
+#include "memory/huge_buffer.hpp"
 #include "runtime/comm/comm_backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
+#include "tests/late_cuda/memory.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::cuda_device_test {
@@ -199,6 +204,32 @@ TEST(CudaDevice, SaysWhatIsMissingWhenMemoryIsOut) {
   EXPECT_LE(device->memory().limits().available, before.available - (1 << 20));
   device->memory().release(data, 1 << 20);
   EXPECT_EQ(device->memory().limits().available, before.available);
+}
+
+TEST(CudaDevice, LargePinnedMemoryIsOfHugePagesAndRegistered) {
+  constexpr std::int64_t bytes = 40 * memory::huge_page + 100;
+  for (const bool registers : {true, false}) {
+    const auto device = make_late_device({.registers = registers});
+    std::int64_t told = 0, of = 0;
+    device->staging().tell([&](std::int64_t done, std::int64_t all) {
+      EXPECT_GT(done, told);
+      told = done, of = all;
+    });
+    std::byte* const data = device->staging().allocate("host arena", bytes);
+    EXPECT_TRUE(late_cuda::pinned_memory().contains(data, bytes));
+    EXPECT_TRUE(data[0] == std::byte{0} && std::memcmp(data, data + 1, bytes - 1) == 0) << "all zero";
+    EXPECT_EQ(told, registers ? memory::HugeBuffer::taken(bytes) : 0)
+        << "CUDA's own allocation tells nothing";
+    EXPECT_EQ(of, told);
+    if (registers) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % memory::huge_page, 0u);
+      int mode = -1;
+      ASSERT_EQ(syscall(SYS_get_mempolicy, &mode, nullptr, 0ul, data, MPOL_F_ADDR), 0);
+      EXPECT_EQ(mode, MPOL_PREFERRED) << "pages are to be of the GPU's node";
+    }
+    device->staging().release(data, bytes);
+    EXPECT_FALSE(late_cuda::pinned_memory().contains(data, 1));
+  }
 }
 
 TEST(CudaDevice, AGraphRunsWhatWasCaptured) {

@@ -49,6 +49,22 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return Runtime::get().call([&](Lock&) {
+    if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+    switch (attribute) {
+      case cudaDevAttrCanUseHostPointerForRegisteredMem:
+        *value = Runtime::get().registers() ? 1 : 0;
+        return cudaSuccess;
+      case cudaDevAttrHostNumaId:
+        *value = 0;
+        return cudaSuccess;
+      default:
+        return cudaErrorInvalidValue;
+    }
+  });
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = Runtime::get().driver();
   return cudaSuccess;

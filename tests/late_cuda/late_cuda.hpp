@@ -29,6 +29,7 @@ struct Options {
   /// whatever its stream. Graphs are left out.
   int connections = 0;          ///< 0: each stream has its own
   int driver = CUDART_VERSION;  ///< version that cudaDriverGetVersion reports
+  bool registers = true;        ///< Whether the GPU reaches registered memory by the host's addresses.
 };
 
 /// Forgets errors, what is queued and captures under way. Memory, streams and events stay.

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "tests/late_cuda/late_cuda.hpp"
@@ -37,8 +38,31 @@ void* Memory::allocate(std::size_t bytes) {
 bool Memory::release(void* data) {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(static_cast<std::byte*>(data));
-  if (found == regions_.end()) return false;
+  if (found == regions_.end() || found->second.pages == nullptr) return false;
   munmap(found->second.pages, found->second.mapped);
+  used_ -= found->second.mapped;
+  regions_.erase(found);
+  return true;
+}
+
+bool Memory::adopt(void* data, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto* const begin = static_cast<std::byte*>(data);
+  const auto after = regions_.upper_bound(begin + bytes - 1);
+  if (bytes == 0 || used_ + bytes > total_) return false;
+  if (after != regions_.begin()) {
+    const auto& [given, region] = *std::prev(after);
+    if (given + region.bytes > begin) return false;
+  }
+  used_ += bytes;
+  regions_.emplace(begin, Region{nullptr, bytes, bytes});
+  return true;
+}
+
+bool Memory::give_up(void* data) {
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(static_cast<std::byte*>(data));
+  if (found == regions_.end() || found->second.pages != nullptr) return false;
   used_ -= found->second.mapped;
   regions_.erase(found);
   return true;

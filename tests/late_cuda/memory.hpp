@@ -19,6 +19,10 @@ class Memory {
   void* allocate(std::size_t bytes);
   /// False: it was not allocated here.
   bool release(void* data);
+  /// Memory of the caller's becomes this kind, until give_up. False: some of it is already, or is too much.
+  bool adopt(void* data, std::size_t bytes);
+  /// False: it was not adopted.
+  bool give_up(void* data);
   /// All of [data, data + bytes) is of one allocation.
   bool contains(const void* data, std::size_t bytes) const;
   std::size_t total() const { return total_; }
@@ -33,7 +37,7 @@ class Memory {
 
  private:
   struct Region {
-    std::byte* pages;
+    std::byte* pages;  ///< null: it is the caller's
     std::size_t mapped, bytes;
   };
   void protect(const Region& region) const;

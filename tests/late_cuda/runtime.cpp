@@ -42,6 +42,7 @@ void Runtime::restart(const Options& options) {
   work_ = std::make_unique<Work>(options.seed);
   shared_ = options.connections;
   driver_ = options.driver;
+  registers_ = options.registers;
   last_.clear();
   while (!captures_.empty()) end_capture(*captures_.back());
   failed_ = false;

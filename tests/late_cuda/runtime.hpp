@@ -103,6 +103,7 @@ class Runtime {
 
   Work& work() { return *work_; }
   int driver() const { return driver_; }
+  bool registers() const { return registers_; }
   /// That of the handle, and for null the legacy stream; null where it is no stream.
   CUstream_st* stream(cudaStream_t handle);
   Handles<CUstream_st>& streams() { return streams_; }
@@ -135,6 +136,7 @@ class Runtime {
   std::unique_ptr<Work> work_ = std::make_unique<Work>(0);
   int shared_ = 0;               ///< Options::connections
   int driver_ = CUDART_VERSION;  ///< Options::driver
+  bool registers_ = true;        ///< Options::registers
   std::map<int, Place> last_;    ///< what each of them was given last
   Handles<CUstream_st> streams_;
   Handles<CUevent_st> events_;

@@ -2,8 +2,11 @@
 // Memory of the current CUDA device, and pinned memory of the host.
 
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "memory/huge_buffer.hpp"
 #include "memory/provider.hpp"
 
 namespace ztrain::runtime {
@@ -37,11 +40,19 @@ class CudaMemory final : public memory::Provider {
   std::map<std::byte*, void*> allocations_;  ///< what the source gave, by what was made of it
 };
 
-/// Kernels reach it too, by the same addresses.
+/// Kernels reach it too, by the same addresses. Large regions are of huge pages of the GPU's NUMA node, taken
+/// by many threads and then registered with CUDA: CUDA's own allocation takes and clears them in one thread.
 class PinnedMemory final : public memory::Provider {
  public:
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
+  void tell(memory::Progress progress) override { progress_ = std::move(progress); }
+
+ private:
+  std::byte* register_pages(std::int64_t bytes);
+
+  memory::Progress progress_;
+  std::map<std::byte*, std::unique_ptr<memory::HugeBuffer>> registered_;
 };
 
 }  // namespace ztrain::runtime

@@ -11,6 +11,7 @@ namespace ztrain::runtime {
 namespace {
 
 constexpr std::uintptr_t alignment = 4096;
+constexpr std::int64_t large_pinned = 32 * memory::huge_page;
 
 std::size_t size(std::int64_t bytes) {
   return static_cast<std::size_t>(bytes);
@@ -24,6 +25,15 @@ std::string text(std::int64_t bytes) {
 /// queues do not wait for them.
 void wait_for_device() {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+/// Of the current device; -1: the driver does not know it.
+int attribute(cudaDeviceAttr wanted) {
+  int gpu = 0, value = -1;
+  if (cudaGetDevice(&gpu) == cudaSuccess && cudaDeviceGetAttribute(&value, wanted, gpu) == cudaSuccess)
+    return value;
+  cudaGetLastError();
+  return -1;
 }
 
 void* take(std::size_t bytes) {
@@ -88,6 +98,8 @@ memory::MachineMemory CudaMemory::limits() const {
 }
 
 std::byte* PinnedMemory::allocate(const std::string& name, std::int64_t bytes) {
+  if (bytes >= large_pinned && attribute(cudaDevAttrCanUseHostPointerForRegisteredMem) == 1)
+    if (std::byte* const pages = register_pages(bytes)) return pages;
   void* given = nullptr;
   const cudaError_t code = cudaMallocHost(&given, size(bytes));
   if (code == cudaErrorMemoryAllocation) {
@@ -103,8 +115,32 @@ std::byte* PinnedMemory::allocate(const std::string& name, std::int64_t bytes) {
   return static_cast<std::byte*>(given);
 }
 
+/// Null where CUDA or the system refuses: the caller then asks CUDA for memory.
+std::byte* PinnedMemory::register_pages(std::int64_t bytes) {
+  // Touching more than there is ends the process without a word.
+  if (const memory::MachineMemory machine = limits(); machine.total > 0 && bytes > machine.available)
+    return nullptr;
+  auto pages = std::make_unique<memory::HugeBuffer>(bytes);
+  if (pages->data() == nullptr) return nullptr;
+  pages->prefer_node(attribute(cudaDevAttrHostNumaId));
+  pages->touch(progress_);
+  if (cudaHostRegister(pages->data(), size(pages->bytes()), cudaHostRegisterDefault) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  std::byte* const data = pages->data();
+  registered_[data] = std::move(pages);
+  return data;
+}
+
 void PinnedMemory::release(std::byte* data, std::int64_t) noexcept {
-  cudaFreeHost(data);
+  const auto found = registered_.find(data);
+  if (found == registered_.end()) {
+    cudaFreeHost(data);
+    return;
+  }
+  cudaHostUnregister(data);
+  registered_.erase(found);
 }
 
 }  // namespace ztrain::runtime
