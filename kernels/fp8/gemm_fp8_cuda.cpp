@@ -73,6 +73,7 @@ class GemmFp8CublasLt : public GemmFp8 {
         problem_(make_problem(shape, types)) {}
 
   void prepare(Exec& exec) override {
+    limit(exec);
     cublaslt::tune(gemm_library(exec), problem_, stream_of(exec));
     some_algorithm(exec);  // another table may come before the first run, but that there is one is known
   }
@@ -82,6 +83,7 @@ class GemmFp8CublasLt : public GemmFp8 {
     REQUIRE(aligned(a) && aligned(b) && aligned(c) && (!has_bias_ || aligned(bias)) &&
                 (!rowwise_ || (aligned(a_scale) && aligned(b_scale))),
             "{}: its operands must start on multiples of {} bytes", problem_.key, usual_alignment);
+    limit(exec);
     if (!algorithm_) algorithm_ = some_algorithm(exec);
     const cublasStatus_t status =
         cublaslt::launch(gemm_library(exec), problem_, *algorithm_,
@@ -97,7 +99,12 @@ class GemmFp8CublasLt : public GemmFp8 {
     return *found;
   }
 
-  bool has_bias_, rowwise_;
+  void limit(Exec& exec) {
+    if (!limited_) cublaslt::limit_multiprocessors(gemm_library(exec), problem_);
+    limited_ = true;
+  }
+
+  bool has_bias_, rowwise_, limited_ = false;
   Problem problem_;
   std::optional<cublasLtMatmulAlgo_t> algorithm_;
 };

@@ -268,6 +268,13 @@ Operation make_operation(cublasComputeType_t compute, cudaDataType_t scale, bool
   return operation;
 }
 
+void limit_multiprocessors(const GemmLibrary& library, Problem& problem) {
+  if (library.multiprocessors == 0) return;
+  set(problem.operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+      static_cast<std::int32_t>(library.multiprocessors), problem.key);
+  problem.key += fmt::format(" on {} multiprocessors", library.multiprocessors);
+}
+
 Side make_side(DType type, std::int64_t rows, std::int64_t cols, std::int64_t ld, int alignment,
                std::string_view what) {
   cublasLtMatrixLayout_t raw = nullptr;

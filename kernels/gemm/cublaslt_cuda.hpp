@@ -87,6 +87,10 @@ cublasStatus_t launch(GemmLibrary& library, const Problem& problem, const cublas
 /// no algorithm for the problem.
 std::optional<cublasLtMatmulAlgo_t> algorithm_for(GemmLibrary& library, const Problem& problem);
 
+/// Tells the library on how many multiprocessors the problem is to run, and adds that to its key. A problem
+/// is told once, before an algorithm is sought for it.
+void limit_multiprocessors(const GemmLibrary& library, Problem& problem);
+
 /// Makes the library's handle, which a capture could not. Where library.tune: measures the library's
 /// proposals on random numbers in memory allocated for that while, and records the fastest, or the first one
 /// if there is no memory for it. Waits for the stream.

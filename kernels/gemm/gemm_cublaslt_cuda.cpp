@@ -29,7 +29,8 @@ std::string key_of(const GemmShape& s, DType in, DType out, bool tf32, bool alig
 
 /// A row-major matrix is the transpose of a column-major one of the same stride, and C^T = op(B)^T op(A)^T:
 /// the library multiplies B by A, and what we add to every row is its bias, one value per row of its result.
-Problem make_problem(const GemmShape& s, DType in, DType out, bool tf32, bool aligned) {
+Problem make_problem(const GemmShape& s, DType in, DType out, const GemmLibrary& library, bool aligned) {
+  const bool tf32 = library.tf32;
   const auto alignment = [&](DType type) {
     return aligned ? usual_alignment : static_cast<int>(size_of(type));
   };
@@ -52,6 +53,7 @@ Problem make_problem(const GemmShape& s, DType in, DType out, bool tf32, bool al
     cublaslt::set(p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                   static_cast<std::int32_t>(CUBLASLT_EPILOGUE_BIAS), p.key);
   }
+  cublaslt::limit_multiprocessors(library, p);
   return p;
 }
 
@@ -62,7 +64,7 @@ class GemmCublasLt : public Gemm {
 
   void prepare(Exec& exec, Starts starts) override {
     GemmLibrary& library = gemm_library(exec);
-    const Problem problem = make_problem(shape_, in_, out_, library.tf32, starts == Starts::aligned);
+    const Problem problem = make_problem(shape_, in_, out_, library, starts == Starts::aligned);
     if (library_adds_bias()) {
       cublaslt::tune(library, problem, stream_of(exec));
       // Another table may come before the first run, so which algorithm it is does not matter yet.
@@ -109,7 +111,7 @@ class GemmCublasLt : public Gemm {
     std::optional<Product>& product = usual ? usual_ : unaligned_;
     if (!product) {
       GemmLibrary& library = gemm_library(exec);
-      product.emplace(Product{make_problem(shape_, in_, out_, library.tf32, usual), std::nullopt});
+      product.emplace(Product{make_problem(shape_, in_, out_, library, usual), std::nullopt});
       if (library_adds_bias()) product->algorithm = cublaslt::algorithm_for(library, product->problem);
     }
     return *product;

@@ -35,6 +35,8 @@ struct GemmLibrary {
   /// those that compute the same products, and give its table to all before the first product runs: each
   /// takes its algorithm then.
   bool tune = false;
+  /// Number of multiprocessors that products can count on while ranks communicate; 0: all.
+  int multiprocessors = 0;
   /// Of the vendor's library, made when first needed.
   std::shared_ptr<void> handle;
 };

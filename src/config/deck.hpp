@@ -216,6 +216,7 @@ struct Cluster {
 struct Device {
   std::string communicator;   ///< auto | nccl | mpi
   std::string reduction;      ///< fp32_sum | nccl
+  std::int64_t nccl_max_ctas = 0, nccl_max_ctas_pairs = 0;  ///< multiprocessors; 0: NCCL's choice
   std::string cuda_graphs;    ///< none | compute | step
   std::string bf16_products;  ///< of CPUs: auto | native | fp32
   std::string fp32_products;  ///< of CPUs: auto | native | bf16x6

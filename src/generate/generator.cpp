@@ -102,7 +102,8 @@ program::Inference compile_fitting(const runtime::Session& session, telemetry::C
 /// Products are bound with the algorithms that are known so far.
 engine::Queues& with_algorithms(const runtime::Session& session, const program::Inference& job,
                                 const config::Device& options, engine::Queues& queues) {
-  job::open_product_algorithms(session, job.load().mesh, options, queues.exec(runtime::compute_queue));
+  job::open_product_algorithms(session, job.load().mesh, options, /*multiprocessors=*/0,
+                               queues.exec(runtime::compute_queue));
   return queues;
 }
 

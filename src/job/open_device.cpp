@@ -123,6 +123,8 @@ config::Device default_device_options() {
   options.fp32_products = "auto";
   options.reduction = "fp32_sum";
   options.cuda_graphs = "none";
+  options.nccl_max_ctas = 16;
+  options.nccl_max_ctas_pairs = 4;
   return options;
 }
 

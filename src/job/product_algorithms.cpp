@@ -53,7 +53,7 @@ void require_products(const config::Device& options) {
 }
 
 void open_product_algorithms(const runtime::Session& session, const MeshShape& mesh,
-                             const config::Device& options, kernels::Exec& exec) {
+                             const config::Device& options, int multiprocessors, kernels::Exec& exec) {
   kernels::GemmLibrary& library = kernels::gemm_library(exec);
   const auto home = kernels::algorithm_home();
   if (!home) {
@@ -68,10 +68,19 @@ void open_product_algorithms(const runtime::Session& session, const MeshShape& m
     return;
   }
   library.tf32 = options.tf32;
+  library.multiprocessors = multiprocessors;
   library.tune = measures(Coordinate(mesh, session.rank()));
   library.algorithms = std::make_shared<kernels::AlgorithmTable>(*home);
   library.algorithms->merge(
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
+}
+
+int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options) {
+  const bool groups = mesh.ranks() > mesh[Axis::pipeline];
+  const std::int64_t taken = mesh.ranks() == 1 ? 0
+                             : groups          ? options.nccl_max_ctas
+                                               : options.nccl_max_ctas_pairs;
+  return taken == 0 || taken >= all ? 0 : all - static_cast<int>(taken);
 }
 
 ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters) {

@@ -40,10 +40,14 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options, program::
 }
 
 /// Products are bound with the algorithms that are known so far.
-engine::Queues& with_algorithms(const runtime::Session& session, const Job& job, const config::Deck* deck,
-                                engine::Queues& queues) {
-  if (deck)
-    open_product_algorithms(session, job.train().mesh, deck->device, queues.exec(runtime::compute_queue));
+engine::Queues& with_algorithms(const runtime::Session& session, const runtime::Mesh& mesh,
+                                const config::Deck* deck, engine::Queues& queues) {
+  if (!deck) return queues;
+  // Staged communication is the hosts'.
+  const int left = mesh.connects_late() ? multiprocessors_left(queues.device().multiprocessors(),
+                                                               mesh.shape(), deck->device)
+                                        : 0;
+  open_product_algorithms(session, mesh.shape(), deck->device, left, queues.exec(runtime::compute_queue));
   return queues;
 }
 
@@ -148,7 +152,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
                    held_, job_.programs.all(), options.nvme,
                    options.poison ? memory::Arena::Guards::on : memory::Arena::Guards::off)),
       close_(mesh_),
-      load_(job_.load(), memory_, mesh_, with_algorithms(session, job_, deck, queues_),
+      load_(job_.load(), memory_, mesh_, with_algorithms(session, mesh_, deck, queues_),
             {.poison = options.poison, .succession = &succession_}),
       train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),

@@ -138,6 +138,19 @@ float sum_of_ranks(Mesh& mesh, Device& device, AxisSet axes, Queue queue) {
   return sum.read()[0];
 }
 
+TEST(CommunicatorsAlone, TakeNoMoreMultiprocessorsThanTheDeckSays) {
+  const auto device = fresh_device();
+  Mesh mesh(session(), CommGroup::shape(),
+            std::make_unique<NcclBackend>(session(), *device,
+                                          NcclOptions{.max_ctas = 16, .max_ctas_pairs = 4, .of_one = true}));
+  mesh.over(Axis::shard, gather_queue);
+  EXPECT_EQ(late_nccl::max_ctas(), std::set{16});
+  if (session().size() == 1) return;
+  mesh.over(Axis::shard, reduce_queue);
+  const bool paired = mesh.neighbour(Axis::shard, 0, 1) != nullptr;
+  EXPECT_EQ(late_nccl::max_ctas(), paired ? (std::set{4, 16}) : std::set{16});
+}
+
 /// Makes the groups in this order, on two queues.
 void check_groups(const std::vector<AxisSet>& order, int channel_sets) {
   {

@@ -54,6 +54,7 @@ class Objects {
 struct Library {
   Options options;
   int launched = 0;
+  int multiprocessors = 0;  ///< that the last launch was for
   std::string failure;
   Objects<cublasLtHandle_t, int> handles;
   Objects<cublasLtMatmulDesc_t, Operation> operations;
@@ -99,7 +100,8 @@ std::uint64_t number_of(const Problem& p) {
   for (const std::int64_t part :
        {p.m, p.n, p.k, p.a.ld, p.b.ld, p.d.ld, std::int64_t{p.a.type}, std::int64_t{p.b.type},
         std::int64_t{p.d.type}, std::int64_t{o.compute}, std::int64_t{o.trans_a}, std::int64_t{o.trans_b},
-        std::int64_t{o.epilogue}, std::int64_t{o.a_mode}, std::int64_t{o.fast}})
+        std::int64_t{o.epilogue}, std::int64_t{o.a_mode}, std::int64_t{o.fast},
+        std::int64_t{o.multiprocessors}})
     number = (number ^ static_cast<std::uint64_t>(part)) * 1099511628211u;
   return number;
 }
@@ -158,12 +160,16 @@ void require_apart(const std::vector<Range>& ranges) {
 void configure(const Options& options) {
   Library& library = Library::get();
   library.options = options;
-  library.launched = 0;
+  library.launched = library.multiprocessors = 0;
   library.failure.clear();
 }
 
 int products() {
   return Library::get().launched;
+}
+
+int multiprocessors() {
+  return Library::get().multiprocessors;
 }
 
 std::string failure() {
@@ -227,6 +233,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
         return set(o.a_mode, value, bytes);
       case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
         return set(o.b_mode, value, bytes);
+      case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+        return set(o.multiprocessors, value, bytes);
       case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
         return set(o.fast, value, bytes);
       default:
@@ -368,6 +376,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         },
         "a product");
     ++library.launched;
+    library.multiprocessors = o.multiprocessors;
   });
 }
 

@@ -20,7 +20,7 @@ struct Operation {
   cublasComputeType_t compute;
   cudaDataType_t scale;
   std::int32_t trans_a = CUBLAS_OP_N, trans_b = CUBLAS_OP_N, epilogue = CUBLASLT_EPILOGUE_DEFAULT,
-               bias_type = -1, a_mode = 0, b_mode = 0;
+               bias_type = -1, a_mode = 0, b_mode = 0, multiprocessors = 0;
   std::int8_t fast = 0;
   const void *bias = nullptr, *a_scale = nullptr, *b_scale = nullptr;
 };

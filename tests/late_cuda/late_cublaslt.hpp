@@ -28,6 +28,8 @@ void configure(const Options& options);
 
 /// Launched since.
 int products();
+/// Number of multiprocessors that the last launch was to run on; 0: all.
+int multiprocessors();
 /// Why the last call was refused; empty: none was.
 std::string failure();
 

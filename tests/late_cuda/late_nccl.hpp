@@ -26,6 +26,7 @@
 //
 // A failure of the device shows as a failed stream, and as the communicator's asynchronous error.
 
+#include <set>
 #include <string>
 
 namespace late_nccl {
@@ -48,6 +49,8 @@ void configure(const Options& options);
 
 /// Made by this process and not given back.
 int communicators();
+/// Numbers of multiprocessors that their configurations allow, each once; 0: one that says nothing.
+std::set<int> max_ctas();
 /// Sets of channels that those have: fewer where some share.
 int channel_sets();
 /// Regions that they have registered.

@@ -106,6 +106,12 @@ int channel_sets() {
   return static_cast<int>(sets.size());
 }
 
+std::set<int> max_ctas() {
+  std::set<int> numbers;
+  for (const auto& [address, comm] : Library::get().live) numbers.insert(comm->max_ctas);
+  return numbers;
+}
+
 int registrations() {
   std::size_t count = 0;
   for (const auto& [address, comm] : Library::get().live) count += comm->registered.size();

@@ -34,6 +34,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   std::shared_ptr<late_nccl::Resources> resources;
   bool blocks = true, shares = false;
   bool finalizes = false;
+  int max_ctas = 0;  ///< 0: not said
   /// What goes on in the background, asked until it says something else than ncclInProgress; empty: nothing.
   std::function<ncclResult_t()> background;
   ncclResult_t state = ncclSuccess;

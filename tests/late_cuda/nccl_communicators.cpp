@@ -20,6 +20,7 @@ void read_config(ncclComm& comm, const ncclConfig_t* config) {
           "a configuration that NCCL_CONFIG_INITIALIZER has not made");
   if (config->blocking != NCCL_CONFIG_UNDEF_INT) comm.blocks = config->blocking != 0;
   comm.shares = config->splitShare == 1;
+  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) comm.max_ctas = config->maxCTAs;
 }
 
 /// The child of a split, once all ranks of the parent have said theirs; it is not complete yet.

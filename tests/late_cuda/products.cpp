@@ -292,6 +292,22 @@ TEST_F(CublasLt, CodesThatADeviceLacksAreRefusedAtTheStart) {
   EXPECT_NE(refusal(100, Fp8Scales::rowwise).find("on compute capability 9.0"), std::string::npos);
 }
 
+TEST_F(CublasLt, RunOnTheMultiprocessorsThatCommunicationLeaves) {
+  exec_.library.algorithms = std::make_shared<AlgorithmTable>(AlgorithmHome{});
+  exec_.library.tune = true;
+  const auto keys = [&] { return exec_.library.algorithms->to_text(); };
+  for (const int left : {0, 116}) {
+    exec_.library.multiprocessors = left;
+    check<bf16, bf16>(exec_, *make_gemm({.m = 16, .n = 8, .k = 8}, DType::bf16, DType::bf16),
+                      {.m = 16, .n = 8, .k = 8}, workspace_);
+    EXPECT_EQ(late_cublaslt::multiprocessors(), left);
+    check_fp8<f8e4m3, f8e4m3, bf16>(exec_, {.m = 16, .n = 32, .k = 16}, workspace_);
+    EXPECT_EQ(late_cublaslt::multiprocessors(), left);
+    EXPECT_EQ(keys().find("on 116 multiprocessors") != std::string::npos, left != 0) << keys();
+  }
+  EXPECT_EQ(late_cublaslt::failure(), "");
+}
+
 TEST_F(CublasLt, AreCaptured) {
   const GemmShape s = complete(GemmShape{.m = 8, .n = 8, .k = 8, .accumulate = true});
   ProductCase<bf16, float> product(s);

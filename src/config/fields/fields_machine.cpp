@@ -62,6 +62,13 @@ std::vector<Field> device() {
            "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
            "nodes. nccl: its own reduction, which rounds at every hop. fp32 gradients are reduced by NCCL "
            "either way."}),
+      free({KEY_OF(device, nccl_max_ctas), "16", "multiprocessors", between(0, 64),
+            "Multiprocessors that a collective of NCCL's may take from products (NCCL_MAX_CTAS); products are "
+            "chosen for those that are left. 0: NCCL's choice, and products count on all. The order in which "
+            "NCCL adds fp32 gradients may depend on it."}),
+      free({KEY_OF(device, nccl_max_ctas_pairs), "4", "multiprocessors", between(0, 64),
+            "The same of a message between stages of a pipeline, whose kernel may wait for its partner for "
+            "long."}),
       free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
             "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "

@@ -47,6 +47,8 @@ std::unique_ptr<CommunicatorBackend> make_backend(const Session& session, Device
   if (!choice.nccl) return std::make_unique<StagedBackend>(device, choice.reason);
   NcclOptions nccl;
   nccl.nccl_sums = options.reduction == "nccl";
+  nccl.max_ctas = static_cast<int>(options.nccl_max_ctas);
+  nccl.max_ctas_pairs = static_cast<int>(options.nccl_max_ctas_pairs);
   nccl.of_one = nccl_of_one_wanted();
   nccl.warning = session.agree("counting the GPUs", [&] {
     int visible = 0;

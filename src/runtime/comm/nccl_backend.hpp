@@ -14,6 +14,8 @@ class NcclHandle;
 struct NcclOptions {
   bool nccl_sums = false;  ///< of 16-bit elements too: see make_nccl_communicator
   double patience = 300;   ///< seconds that a communicator may take to be made
+  /// Multiprocessors that a kernel may take, of a group and of a pair of neighbours; 0: NCCL's choice.
+  int max_ctas = 0, max_ctas_pairs = 0;
   /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
   bool of_one = false;
   std::string warning{};  ///< text that CommunicatorBackend::warning returns

@@ -89,7 +89,8 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   // A pair of neighbours has channels of its own: its two sides may have it on different queues.
   std::shared_ptr<NcclHandle> none;
   std::shared_ptr<NcclHandle>& parent = group.pair ? none : parents_[group.queue];
-  const NcclMember member{session_.host(), session_.rank(), group.name, options_.patience};
+  const NcclMember member{session_.host(), session_.rank(), group.name, options_.patience,
+                          group.pair ? options_.max_ctas_pairs : options_.max_ctas};
   std::shared_ptr<NcclHandle> handle;
   if (parent) {
     handle = std::make_shared<NcclHandle>(*parent, group.color, group.key, member);
@@ -107,7 +108,8 @@ std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
   if (!options_.of_one) return std::make_unique<SelfCommunicator>(device_, queue);
   // Of a session of one rank the later groups are split off the first, as they are of larger sessions.
   std::shared_ptr<NcclHandle>& parent = parents_[queue];
-  const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience};
+  const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience,
+                          options_.max_ctas};
   const bool split = parent && session_.size() == 1;
   auto handle = split ? std::make_shared<NcclHandle>(*parent, 0, 0, member)
                       : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);

@@ -11,12 +11,13 @@ struct ncclComm;  // NCCL's headers stay in sources
 
 namespace ztrain::runtime {
 
-/// Who is speaking, for messages.
+/// Who is speaking, for messages, and what its communicator may take.
 struct NcclMember {
   std::string host;
   int rank;           ///< of the session
   std::string group;  ///< the axes
   double patience;    ///< seconds that NCCL may take to make a communicator, or to accept work
+  int max_ctas = 0;   ///< multiprocessors that one of its kernels may take; 0: NCCL's choice
 };
 
 class NcclHandle {

@@ -44,10 +44,11 @@ void require_gpu(const NcclMember& member) {
 }
 
 /// What a communicator is made with. NCCL asks the parent, not the child, whether the two share.
-ncclConfig_t config(bool shares_with_children) {
+ncclConfig_t config(bool shares_with_children, int max_ctas) {
   ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
   c.blocking = 0;
   c.splitShare = shares_with_children ? 1 : 0;
+  if (max_ctas > 0) c.maxCTAs = max_ctas;
   return c;
 }
 
@@ -66,13 +67,13 @@ NcclHandle::NcclHandle(MPI_Comm comm, NcclMember member) : NcclHandle(std::move(
   if (rank_ == 0) invitation = draw_id();
   check_mpi(MPI_Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, comm), "MPI_Bcast");
   REQUIRE(invitation.failure[0] == '\0', "{}: {}", speaker(member_), invitation.failure);
-  ncclConfig_t options = config(/*shares_with_children=*/true);
+  ncclConfig_t options = config(/*shares_with_children=*/true, member_.max_ctas);
   settle(ncclCommInitRankConfig(&comm_, size_, invitation.id, rank_, &options), "ncclCommInitRankConfig");
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, int color, int key, NcclMember member)
     : NcclHandle(std::move(member)) {
-  ncclConfig_t options = config(/*shares_with_children=*/false);
+  ncclConfig_t options = config(/*shares_with_children=*/false, member_.max_ctas);
   // The new communicator is made in the background, and the parent tells when that is done.
   try {
     parent.settle(ncclCommSplit(parent.comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &options),

@@ -39,6 +39,8 @@ class Device {
   virtual memory::Provider& memory() = 0;
   /// Host memory that the device copies from and to without the host's help (pinned).
   virtual memory::Provider& staging() = 0;
+  /// Number of the GPU's multiprocessors; 0: it has none.
+  virtual int multiprocessors() const { return 0; }
   /// The cudaStream_t of a queue; null on CPUs.
   virtual void* native_stream(Queue queue) const = 0;
 

@@ -52,7 +52,10 @@ cudaDeviceProp take_gpu(int gpu) {
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const cudaDeviceProp& properties)
-      : name_(properties.name), identity_(uuid_of(properties)), memory_(name_) {
+      : name_(properties.name),
+        identity_(uuid_of(properties)),
+        multiprocessors_(properties.multiProcessorCount),
+        memory_(name_) {
     check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
                "cudaDeviceGetStreamPriorityRange");
   }
@@ -69,6 +72,7 @@ class CudaDevice final : public Device {
 
   const std::string& name() const override { return name_; }
   const std::string& identity() const override { return identity_; }
+  int multiprocessors() const override { return multiprocessors_; }
   bool asynchronous() const override { return true; }
   memory::Provider& memory() override { return memory_; }
   memory::Provider& staging() override { return staging_; }
@@ -188,6 +192,7 @@ class CudaDevice final : public Device {
   bool captured(Queue queue) const { return capturing_ && joined_[at(queue)]; }
 
   std::string name_, identity_;
+  int multiprocessors_;
   CudaMemory memory_;
   PinnedMemory staging_;
   int least_priority_ = 0, greatest_priority_ = 0;
