@@ -210,16 +210,18 @@ struct Cluster {
   double host_bandwidth = 0, nvme_bandwidth = 0;  ///< GB/s per rank: to its node's memory, and drives
   double host_memory_bandwidth = 0;               ///< GB/s per rank, of its node's memory to the processor
   double latency = 0;                             ///< microseconds per message
+  double launch = 0;                              ///< microseconds of the host per op of the device
+  std::int64_t multiprocessors = 0;               ///< of a device
 };
 
 /// How devices are used; all but bf16_products and fp32_products without effect on CPU ranks.
 struct Device {
-  std::string communicator;   ///< auto | nccl | mpi
-  std::string reduction;      ///< fp32_sum | nccl
+  std::string communicator;                                 ///< auto | nccl | mpi
+  std::string reduction;                                    ///< fp32_sum | nccl
   std::int64_t nccl_max_ctas = 0, nccl_max_ctas_pairs = 0;  ///< multiprocessors; 0: NCCL's choice
-  std::string cuda_graphs;    ///< none | compute | step
-  std::string bf16_products;  ///< of CPUs: auto | native | fp32
-  std::string fp32_products;  ///< of CPUs: auto | native | bf16x6
+  std::string cuda_graphs;                                  ///< none | compute | step
+  std::string bf16_products;                                ///< of CPUs: auto | native | fp32
+  std::string fp32_products;                                ///< of CPUs: auto | native | bf16x6
   bool tf32 = false;
   bool deterministic = true;
   std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder

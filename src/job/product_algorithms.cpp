@@ -75,14 +75,6 @@ void open_product_algorithms(const runtime::Session& session, const MeshShape& m
       session.from_rank_0(session.rank() == 0 ? kernels::read_algorithms(file_of(options)) : ""));
 }
 
-int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options) {
-  const bool groups = mesh.ranks() > mesh[Axis::pipeline];
-  const std::int64_t taken = mesh.ranks() == 1 ? 0
-                             : groups          ? options.nccl_max_ctas
-                                               : options.nccl_max_ctas_pairs;
-  return taken == 0 || taken >= all ? 0 : all - static_cast<int>(taken);
-}
-
 ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters) {
   if (!library.bf16 || parameters == DType::f64) return {};
   const bool native = *library.bf16 == kernels::Bf16Products::native;

@@ -28,13 +28,9 @@ bool measures(const Coordinate& rank);
 /// by one rank of each part of the model: the first in all axes but pipeline and tensor. Ranks whose GPU is
 /// of a model that none of these has use what the file has for it, else the library's first proposals. Throws
 /// Error where device.bf16_products or device.fp32_products asks for what a rank's processor has not.
-/// multiprocessors: see GemmLibrary.
+/// multiprocessors: see GemmLibrary and plan::multiprocessors_left.
 void open_product_algorithms(const runtime::Session& session, const MeshShape& mesh,
                              const config::Device& options, int multiprocessors, kernels::Exec& exec);
-
-/// Returns what NCCL's kernels leave to products of a GPU's `all` multiprocessors; 0: all of them. Collectives
-/// of groups are taken to run one at a time.
-int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options);
 
 /// How the products of a training in `parameters` are formed on CPUs; of fp64, and on GPUs, nothing is said.
 ProductWays ways_of(const kernels::GemmLibrary& library, DType parameters);

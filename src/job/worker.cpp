@@ -44,8 +44,8 @@ engine::Queues& with_algorithms(const runtime::Session& session, const runtime::
                                 const config::Deck* deck, engine::Queues& queues) {
   if (!deck) return queues;
   // Staged communication is the hosts'.
-  const int left = mesh.connects_late() ? multiprocessors_left(queues.device().multiprocessors(),
-                                                               mesh.shape(), deck->device)
+  const int left = mesh.connects_late() ? plan::multiprocessors_left(queues.device().multiprocessors(),
+                                                                     mesh.shape(), deck->device)
                                         : 0;
   open_product_algorithms(session, mesh.shape(), deck->device, left, queues.exec(runtime::compute_queue));
   return queues;

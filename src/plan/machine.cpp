@@ -17,6 +17,14 @@ bool given(const config::Deck& deck, std::string_view key) {
 
 }  // namespace
 
+int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options) {
+  const bool groups = mesh.ranks() > mesh[Axis::pipeline];
+  const std::int64_t taken = mesh.ranks() == 1 ? 0
+                             : groups          ? options.nccl_max_ctas
+                                               : options.nccl_max_ctas_pairs;
+  return taken == 0 || taken >= all ? 0 : all - static_cast<int>(taken);
+}
+
 Machine machine_of(const config::Deck& deck) {
   const config::Cluster& c = deck.cluster;
   Machine m;
@@ -43,6 +51,8 @@ Machine machine_of(const config::Deck& deck) {
   take(m.host_memory_bandwidth, c.host_memory_bandwidth, 1e9);
   take(m.nvme_bandwidth, c.nvme_bandwidth, 1e9);
   m.latency = c.latency * 1e-6;
+  m.launch = c.launch * 1e-6;
+  m.multiprocessors = static_cast<int>(c.multiprocessors);
   return m;
 }
 

@@ -3,6 +3,7 @@
 
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
+#include "layout/mesh.hpp"
 
 namespace ztrain::plan {
 
@@ -27,11 +28,18 @@ struct Machine {
   double nvme_bandwidth = 3e9;          ///< bytes/s between a rank and its node's drives
   double intra_node_bandwidth = 450e9, inter_node_bandwidth = 50e9;  ///< bytes/s per rank and direction
   double latency = 10e-6;                                            ///< seconds per exchange of a collective
+  double launch = 0;             ///< seconds in which the host issues an op of the device
+  int multiprocessors = 0;       ///< of a device; 0: unknown
+  double computing_share = 1.0;  ///< of the multiprocessors, beside those that communication takes
 };
+
+/// Returns what NCCL's kernels leave to products of a GPU's `all` multiprocessors; 0: all of them.
+/// Collectives of groups are taken to run one at a time.
+int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options);
 
 /// The machine that a deck describes; the H100's figures where the deck does not know. Bytes outside of the
 /// plan are the deck's wherever it gives them or the device's memory. The one place that reads [cluster] for
-/// planning.
+/// planning. computing_share is left at one: it hangs on the mesh.
 Machine machine_of(const config::Deck& deck);
 
 }  // namespace ztrain::plan

@@ -50,7 +50,10 @@ Json json_of(const Machine& m) {
           {"nvme_bandwidth", m.nvme_bandwidth},
           {"intra_node_bandwidth", m.intra_node_bandwidth},
           {"inter_node_bandwidth", m.inter_node_bandwidth},
-          {"latency", m.latency}};
+          {"latency", m.latency},
+          {"launch", m.launch},
+          {"multiprocessors", m.multiprocessors},
+          {"computing_share", m.computing_share}};
 }
 
 Json model_json(const Cost& c) {

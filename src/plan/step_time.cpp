@@ -40,7 +40,7 @@ double compute_seconds(const Program& p, const Op& op, const Machine& m) {
   if (op.flops == 0) return 0;
   const bool fp8 = !op.inputs.empty() && is_fp8(p.tensor(op.inputs[0]).dtype);
   const double speedup = fp8 ? m.fp8_speedup : 1;
-  return op.flops / (m.peak_flops * speedup * m.compute_efficiency);
+  return op.flops / (m.peak_flops * speedup * m.compute_efficiency * m.computing_share);
 }
 
 bool is_message(const Op& op) {
@@ -189,7 +189,8 @@ class Clock {
     OpId& tail = last_[static_cast<std::size_t>(stream)];
     const double free = tail < 0 ? 0 : end_[at(tail)];
     OpId cause = tail;
-    double start = free;
+    if (stream != Stream::host) issued_ += machine_.launch;
+    double start = std::max(free, issued_);
     issues_.each_before(id, [&](OpId before) {
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
     });
@@ -288,6 +289,7 @@ class Clock {
   const Machine& machine_;
   Messages* messages_;
   OpId next_ = 0;
+  double issued_ = 0;        ///< when the host has issued what came so far
   program::Issues issues_;   ///< an OpId here is a place among them
   std::vector<double> end_;  ///< by op
   std::vector<OpId> cause_;  ///< the op whose end let it start

@@ -1,6 +1,6 @@
 #pragma once
 // When each op of a Program would run: one time line per stream, without executing anything. An op starts
-// when its predecessor on its stream and all of Op::after have ended; the host issues everything in no time.
+// when its predecessor on its stream and all of Op::after have ended and the host has issued it.
 //
 // Durations are a roofline (Williams et al., 2009):
 //   computing       the larger of flops / (peak x efficiency) and bytes touched / (bandwidth x efficiency)
@@ -13,7 +13,7 @@
 // A message between stages of a pipeline takes its time from when both sides have begun it: the stages are
 // simulated together.
 // Not modelled: the other ranks of a stage (all are taken to arrive together), messages on the links of
-// collectives, launch times.
+// collectives.
 
 #include <array>
 #include <limits>

@@ -93,20 +93,6 @@ TEST(ProductAlgorithms, OneRankOfEachPartOfAModelMeasures) {
   for (const auto& [part, ranks] : measuring) EXPECT_EQ(ranks, 1) << part.first << " " << part.second;
 }
 
-TEST(ProductAlgorithms, CountOnTheMultiprocessorsThatCommunicationLeaves) {
-  config::Device options;
-  options.nccl_max_ctas = 16, options.nccl_max_ctas_pairs = 4;
-  MeshShape mesh;
-  EXPECT_EQ(job::multiprocessors_left(132, mesh, options), 0) << "one rank: all";
-  mesh[Axis::pipeline] = 2;
-  EXPECT_EQ(job::multiprocessors_left(132, mesh, options), 128) << "pairs alone";
-  mesh[Axis::tensor] = 2;
-  EXPECT_EQ(job::multiprocessors_left(132, mesh, options), 116);
-  EXPECT_EQ(job::multiprocessors_left(0, mesh, options), 0) << "no GPU";
-  options.nccl_max_ctas = 0;
-  EXPECT_EQ(job::multiprocessors_left(132, mesh, options), 0) << "unknown";
-}
-
 TEST(Processors, AnyRankThatHasAnotherIsNamed) {
   EXPECT_EQ(job::other_processors(session(), "AVX2"), "");
   for (int other = 1; other < session().size(); ++other) {

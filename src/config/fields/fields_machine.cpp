@@ -48,6 +48,12 @@ std::vector<Field> speed_of_machine() {
             "Of the node's drives, for each of its ranks. 0: unknown."}),
       free({KEY_OF(cluster, latency), "10", "microseconds per message", between(0, 1e9),
             "Time of a message besides that of its bytes."}),
+      free({KEY_OF(cluster, launch), "0", "microseconds per op", between(0, 1e9),
+            "Time in which the host issues an op of a device. 0: unknown, none is counted."}),
+      free({KEY_OF(cluster, multiprocessors), "0", "per rank", between(0, 1 << 16),
+            "Multiprocessors of the device; those that communication takes (device.nccl_max_ctas) then "
+            "compute "
+            "nothing in the plan. 0: unknown, all compute."}),
   };
 }
 
@@ -62,10 +68,11 @@ std::vector<Field> device() {
            "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
            "nodes. nccl: its own reduction, which rounds at every hop. fp32 gradients are reduced by NCCL "
            "either way."}),
-      free({KEY_OF(device, nccl_max_ctas), "16", "multiprocessors", between(0, 64),
-            "Multiprocessors that a collective of NCCL's may take from products (NCCL_MAX_CTAS); products are "
-            "chosen for those that are left. 0: NCCL's choice, and products count on all. The order in which "
-            "NCCL adds fp32 gradients may depend on it."}),
+      free(
+          {KEY_OF(device, nccl_max_ctas), "16", "multiprocessors", between(0, 64),
+           "Multiprocessors that a collective of NCCL's may take from products (NCCL_MAX_CTAS); products are "
+           "chosen for those that are left. 0: NCCL's choice, and products count on all. The order in which "
+           "NCCL adds fp32 gradients may depend on it."}),
       free({KEY_OF(device, nccl_max_ctas_pairs), "4", "multiprocessors", between(0, 64),
             "The same of a message between stages of a pipeline, whose kernel may wait for its partner for "
             "long."}),

@@ -108,8 +108,7 @@ std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
   if (!options_.of_one) return std::make_unique<SelfCommunicator>(device_, queue);
   // Of a session of one rank the later groups are split off the first, as they are of larger sessions.
   std::shared_ptr<NcclHandle>& parent = parents_[queue];
-  const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience,
-                          options_.max_ctas};
+  const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience, options_.max_ctas};
   const bool split = parent && session_.size() == 1;
   auto handle = split ? std::make_shared<NcclHandle>(*parent, 0, 0, member)
                       : std::make_shared<NcclHandle>(MPI_COMM_SELF, member);

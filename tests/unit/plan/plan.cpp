@@ -225,6 +225,34 @@ TEST(Simulate, SumsOf16BitsLeaveTheNodeOncePerNode) {
   EXPECT_DOUBLE_EQ(seconds(DType::f32, 8), 30 * 4 * 15 / 8.0) << "a ring";
 }
 
+TEST(Machine, CommunicationTakesMultiprocessors) {
+  config::Device options;
+  options.nccl_max_ctas = 16, options.nccl_max_ctas_pairs = 4;
+  MeshShape mesh;
+  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "one rank: all";
+  mesh[Axis::pipeline] = 2;
+  EXPECT_EQ(multiprocessors_left(132, mesh, options), 128) << "pairs alone";
+  mesh[Axis::tensor] = 2;
+  EXPECT_EQ(multiprocessors_left(132, mesh, options), 116);
+  EXPECT_EQ(multiprocessors_left(0, mesh, options), 0) << "no GPU";
+  options.nccl_max_ctas = 0;
+  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "unknown";
+}
+
+TEST(Simulate, ComputesOnWhatCommunicationLeavesAndIsLaunchedByAHost) {
+  Builder b;
+  for (int i = 0; i < 3; ++i) compute(b, 1000);
+  b.finish();
+  Machine m = slow_machine();
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 3);
+  m.computing_share = 0.5;
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 6);
+  m.launch = 1;
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 7) << "the first op is issued for a second";
+  m.launch = 5;
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 17) << "three launches, and the last op";
+}
+
 TEST(Traffic, AddsUpToWhatTheOpsSend) {
   Builder b = on_mesh(2, 2);
   for (const std::int64_t bytes : {10, 10, 25}) collective(b, bytes);
