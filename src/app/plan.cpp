@@ -47,7 +47,8 @@ void declare(Parser& parser, Options& o) {
   parser.flag("--fit", o.fit,
               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
   parser.flag("--compare", o.compare,
-              "compare strategies, and overlap of tensor communication, also where that takes a while");
+              "compare strategies, overlap of tensor communication and sums of gradients, also where that "
+              "takes a while");
   parser
       .option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9, 70B)")
       .positive_count();
@@ -101,11 +102,14 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   const bool compare = o.compare || plan.cost.compiled_ops <= most_compared_ops;
   std::future<std::vector<plan::Cost>> strategies;
   std::future<std::optional<plan::Cost>> overlap;
+  std::future<std::vector<plan::OtherSums>> sums;
   if (compare) {
     strategies = std::async(std::launch::async, plan::costs_by_strategy, std::cref(plan.question),
                             std::cref(plan.cost));
     overlap = std::async(std::launch::async, plan::cost_with_other_overlap, std::cref(plan.question),
                          std::cref(plan.cost));
+    sums =
+        std::async(std::launch::async, plan::with_other_sums, std::cref(plan.question), std::cref(plan.cost));
   }
   const auto watch = [&] {
     return plan::Watch(plan::candidates_for(plan.cost.compiled_ops), most_seconds,
@@ -117,10 +121,12 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   if (compare) {
     plan.strategies = strategies.get();
     plan.other_overlap = overlap.get();
+    plan.other_sums = sums.get();
   } else {
-    plan.notes.push_back(
-        fmt::format("a step of {} ops is planned alone: --compare also says what other strategies{} cost",
-                    plan.cost.ops, plan.cost.deck.mesh.tensor > 1 ? " and tensor.overlap" : ""));
+    plan.notes.push_back(fmt::format(
+        "a step of {} ops is planned alone: --compare also says what other strategies{} and other sums of "
+        "gradients cost",
+        plan.cost.ops, plan.cost.deck.mesh.tensor > 1 ? ", tensor.overlap" : ""));
   }
   return plan;
 }

@@ -233,6 +233,19 @@ std::string overlap_lines(const Cost& own, const Cost& other) {
   return text;
 }
 
+/// Faster ways of summing gradients.
+std::string sums_lines(const std::vector<OtherSums>& others) {
+  std::string text;
+  for (const OtherSums& o : others) {
+    text += line(text.empty() ? "faster sums" : "",
+                 fmt::format("{}: {} a step, {} per rank, other {}", command_line(o.change.overrides),
+                             seconds(o.cost.step.seconds), size(verdict_of(o.cost).device_needed),
+                             o.change.effect == Effect::rounding ? "rounding" : "numerics"));
+    text += line("", o.change.reason);
+  }
+  return text;
+}
+
 std::string run_line(const Cost& c) {
   if (!knows_its_machine(c)) return "";
   const auto lasts = [&](double steps) { return format_duration(steps * c.step.seconds); };
@@ -278,6 +291,7 @@ std::string time_section(const Plan& plan) {
                                              percent(1 - c.seconds_without_reuse / s.seconds)));
   if (!c.stages.empty()) text += pipeline_lines(c);
   if (plan.other_overlap) text += overlap_lines(c, *plan.other_overlap);
+  text += sums_lines(plan.other_sums);
   if (c.extrapolated_from > 0)
     text += line("", fmt::format("extrapolated from {} of {} micro-batches", c.extrapolated_from,
                                  config::accumulation_steps(c.deck)));

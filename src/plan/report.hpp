@@ -9,6 +9,7 @@
 
 #include "plan/cost.hpp"
 #include "plan/fit.hpp"
+#include "plan/other_sums.hpp"
 #include "plan/search.hpp"
 
 namespace ztrain::plan {
@@ -22,6 +23,7 @@ struct Plan {
   std::optional<Search> search;         ///< where it was asked for
   std::vector<std::string> notes{};     ///< what a run needs that is not here
   std::optional<Cost> other_overlap{};  ///< with tensor.overlap as the deck has it not, where that matters
+  std::vector<OtherSums> other_sums{};  ///< of gradients, that are faster and fit
 };
 
 /// Lines of at most 100 columns.

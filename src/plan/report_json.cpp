@@ -249,6 +249,11 @@ Json report_json(const Plan& plan) {
                              {"seconds", other->step.seconds},
                              {"exposed", other->step.exposed},
                              {"total", other->largest(program::Tier::device).total(program::Tier::device)}};
+  for (const OtherSums& o : plan.other_sums)
+    json["other_sums"].push_back({{"overrides", o.change.overrides},
+                                  {"effect", std::string(name_of(o.change.effect))},
+                                  {"seconds", o.cost.step.seconds},
+                                  {"device_needed", verdict_of(o.cost).device_needed}});
   for (const RankMemory& m : c.memory) json["memory"].push_back(json_of(m));
   if (plan.fixes) json["fixes"] = json_of(*plan.fixes);
   if (plan.search) json["search"] = json_of(*plan.search);

@@ -12,7 +12,6 @@
 #include "plan/memory.hpp"
 #include "plan/traffic.hpp"
 #include "plan/zero_paper.hpp"
-#include "program/ops/step_ops.hpp"
 #include "tests/support/programs.hpp"
 
 namespace ztrain::plan::plan_test {
@@ -206,51 +205,6 @@ TEST(Simulate, LinksDependOnWhereTheGroupLives) {
   const GroupPlace place = place_of(Coordinate(b.program.mesh, 3), Axis::replicate | Axis::shard, 2);
   EXPECT_EQ(place.on_node, 2);
   EXPECT_EQ(place.members, 4);
-}
-
-TEST(Simulate, SumsOf16BitsLeaveTheNodeOncePerNode) {
-  const auto seconds = [](DType in, int per_node) {
-    Builder b = on_mesh(1, 16);
-    b.program.mesh.per_node = per_node;
-    const TensorId full = b.transient("full", 16 * 30), shard = b.transient("shard", 30);
-    b.program.tensor(full).dtype = b.program.tensor(shard).dtype = in;
-    program::emit_reduce_scatter(b.program, "sum", {full}, shard, Axis::shard, false, {});
-    Machine m = slow_machine();
-    m.ranks_per_node = 8;
-    m.intra_node_bandwidth = std::numeric_limits<double>::infinity();
-    return duration_of(b.program, b.program.ops.back(), m);
-  };
-  EXPECT_DOUBLE_EQ(seconds(DType::bf16, 8), 30 * 4) << "a partial sum in fp32 for the other node";
-  EXPECT_DOUBLE_EQ(seconds(DType::bf16, 0), 30 * 2 * 15 / 8.0) << "a ring, which NCCL's own sums are";
-  EXPECT_DOUBLE_EQ(seconds(DType::f32, 8), 30 * 4 * 15 / 8.0) << "a ring";
-}
-
-TEST(Machine, CommunicationTakesMultiprocessors) {
-  config::Device options;
-  options.nccl_max_ctas = 16, options.nccl_max_ctas_pairs = 4;
-  MeshShape mesh;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "one rank: all";
-  mesh[Axis::pipeline] = 2;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 128) << "pairs alone";
-  mesh[Axis::tensor] = 2;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 116);
-  EXPECT_EQ(multiprocessors_left(0, mesh, options), 0) << "no GPU";
-  options.nccl_max_ctas = 0;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "unknown";
-}
-
-TEST(Simulate, ComputesOnWhatCommunicationLeavesAndIsLaunchedByAHost) {
-  Builder b;
-  for (int i = 0; i < 3; ++i) compute(b, 1000);
-  b.finish();
-  Machine m = slow_machine();
-  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 3);
-  m.computing_share = 0.5;
-  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 6);
-  m.launch = 1;
-  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 7) << "the first op is issued for a second";
-  m.launch = 5;
-  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 17) << "three launches, and the last op";
 }
 
 TEST(Traffic, AddsUpToWhatTheOpsSend) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "config/validate/validate.hpp"
+#include "plan/other_sums.hpp"
 #include "plan/report.hpp"
 #include "plan/search.hpp"
 #include "plan/setup.hpp"
@@ -42,6 +44,27 @@ TEST_F(Decks, OverlapOfTensorCommunicationHasItsPrice) {
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->step.seconds, own.step.seconds);
   EXPECT_EQ(held(*again), held(own));
+}
+
+TEST_F(Decks, FasterSumsOfGradientsAreFoundWhereTheStepWaits) {
+  const auto sums = [&](const char* bandwidth, double memory) {
+    const Question q =
+        question(4, memory,
+                 {"batch.micro=1", "mesh.shard=4", "precision.preset=bf16", "cluster.ranks_per_node=4",
+                  "cluster.latency=0", fmt::format("cluster.intra_node_bandwidth={}", bandwidth)});
+    const Cost own = cost_of(q);
+    EXPECT_GT(config::accumulation_steps(own.deck), 1);
+    std::vector<std::string> found;
+    for (const OtherSums& o : with_other_sums(q, own)) {
+      EXPECT_LT(o.cost.step.seconds, 0.98 * own.step.seconds);
+      found.push_back(o.change.overrides.front());
+    }
+    return found;
+  };
+  const std::vector<std::string> both{"sharding.gradient_accumulation=no_sync", "precision.reduce=bf16"};
+  EXPECT_EQ(sums("0.1", 80e9), both);
+  EXPECT_TRUE(sums("100000", 80e9).empty()) << "nothing waits";
+  EXPECT_TRUE(sums("0.1", 1e6).empty()) << "nothing fits";
 }
 
 /// A step that is compiled from a few micro-batches has the numbers of one of which all are compiled.
