@@ -139,7 +139,9 @@ def sanitizer(arguments, runner, checks):
     if arguments.gpus == 0:
         return checks.lack("compute-sanitizer", "a build for CPUs")
     if not pathlib.Path(tool).exists():
-        return checks.skip("memcheck", f"there is no compute-sanitizer in PATH or in {pathlib.Path(tool).parent}")
+        for check in ("memcheck", "racecheck"):
+            checks.lack(check, f"there is no compute-sanitizer in PATH or in {pathlib.Path(tool).parent}")
+        return None
     ours = ["--kernel-name", f"kns={OURS}"]
     # The tool looks at every kernel that is loaded; with one rank none need be loaded ahead.
     os.environ["CUDA_MODULE_LOADING"] = "LAZY"

@@ -53,7 +53,7 @@ def sharing(arguments, runner, checks):
     if 0 < version < 23000:
         return checks.lack(name, f"NCCL {facts.nccl_text(version)} serves one rank per GPU; several from 2.30 on")
     comparison = parity.Parity(arguments, runner, checks)
-    comparison.check("FULL_SHARD", 2, more={"device.communicator": "nccl"}, env=parity.one_gpu(), name=name)
+    comparison.check("FULL_SHARD", 2, "bf16 short", {"device.communicator": "nccl"}, parity.one_gpu(), name)
 
 
 def main():

@@ -183,10 +183,11 @@ class Runner:
         words = [str(DECK), *(f"--{key}={value}" for key, value in keys.items())]
         return self.start(name, self.command(ranks, wrapper), words, timeout, env)
 
-    def bench(self, name, deck, words, timeout=60, ranks=1):
+    def bench(self, name, deck, words, timeout=60, ranks=1, env=None):
         """The report too, where there is one."""
         report = self.out / f"{name}.json"
-        run = self.start(name, self.command(ranks), ["bench", str(deck), "--json", str(report), *words], timeout)
+        run = self.start(name, self.command(ranks), ["bench", str(deck), "--json", str(report), *words], timeout,
+                         env)
         return run, json.loads(report.read_text()) if run.code == 0 else None
 
 
