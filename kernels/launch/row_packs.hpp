@@ -24,8 +24,18 @@ struct alignas(16) PackWords {
 };
 
 /// Whether packs that begin on multiples of a pack from here lie on such addresses.
-inline bool on_words(const void* address) {
+KOKKOS_INLINE_FUNCTION bool on_words(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % sizeof(PackWords) == 0;
+}
+
+/// Returns `address`, which is a multiple of 16 bytes. Builds with sanitizers trap if it is not: x86 forgives
+/// such an access, a GPU does not.
+template <class Byte>
+KOKKOS_INLINE_FUNCTION Byte* on_word(Byte* address) {
+#ifdef ZTRAIN_SANITIZE
+  if (!on_words(address)) __builtin_trap();
+#endif
+  return static_cast<Byte*>(__builtin_assume_aligned(address, sizeof(PackWords)));
 }
 
 template <class T>
@@ -44,8 +54,7 @@ KOKKOS_INLINE_FUNCTION RowPack<T> load_pack(const T* from, [[maybe_unused]] std:
     PackOfWords<T> words;
     const auto* bytes = reinterpret_cast<const char*>(from);
     for (int w = 0; w < pack_accesses<T>; ++w)
-      std::memcpy(&words.at[w], __builtin_assume_aligned(bytes + w * sizeof(PackWords), sizeof(PackWords)),
-                  sizeof(PackWords));
+      std::memcpy(&words.at[w], on_word(bytes + w * sizeof(PackWords)), sizeof(PackWords));
     return std::bit_cast<RowPack<T>>(words);
   } else {
     RowPack<T> result;
@@ -61,8 +70,7 @@ KOKKOS_INLINE_FUNCTION void store_pack(const RowPack<T>& values, T* to, [[maybe_
     const auto words = std::bit_cast<PackOfWords<T>>(values);
     auto* bytes = reinterpret_cast<char*>(to);
     for (int w = 0; w < pack_accesses<T>; ++w)
-      std::memcpy(__builtin_assume_aligned(bytes + w * sizeof(PackWords), sizeof(PackWords)), &words.at[w],
-                  sizeof(PackWords));
+      std::memcpy(on_word(bytes + w * sizeof(PackWords)), &words.at[w], sizeof(PackWords));
   } else {
     for (int i = 0; i < pack; ++i)
       if (i < n) to[i] = values.at[i];

@@ -3,10 +3,12 @@
 
     tools/acceptance/speed.py WHAT --build build/cuda --out FOLDER --gpus N
 
-    bench   the decks of one GPU, the largest first, and PyTorch beside them where this python3 has it with CUDA
+    bench   the decks of one GPU, the largest first, what device.deterministic costs, and PyTorch beside them where this
+            python3 has it with CUDA
     fp8     the largest deck in bf16 and with 8-bit products, at the same batch
 """
 import fnmatch
+import json
 import subprocess
 import sys
 
@@ -86,7 +88,20 @@ def bench(arguments, runner, checks):
         judge_speed(checks, deck.stem, report)
         checks.judge_notes(deck.stem, report)
         measured.append(deck.stem)
+    if arguments.gpus > 0 and DECKS[1] in measured:
+        deterministic(runner, checks)
     beside_torch(arguments, runner, checks, measured)
+
+
+def deterministic(runner, checks):
+    """What sums of attention's backward in a fixed order cost; the decks leave the order open, as PyTorch does."""
+    name = f"{DECKS[1]}, deterministic"
+    words = ["--steps=4", "--warmup=2", "--device.deterministic=true"]
+    run, report = runner.bench(f"{DECKS[1]}_deterministic", INPUTS / f"{DECKS[1]}.toml", words, ONE_BENCH)
+    if checks.ended(name, run):
+        free = json.loads((runner.out / f"{DECKS[1]}.json").read_text())["tokens_per_s"]
+        checks.judge(report["tokens_per_s"] > 0, name,
+                     f"{speed_text(report)}; {report['tokens_per_s'] / free:.3f} of the speed without")
 
 
 def beside_torch(arguments, runner, checks, names):
