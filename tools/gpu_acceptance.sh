@@ -4,7 +4,7 @@
 #   tools/gpu_acceptance.sh [--build build/cuda] [--out FOLDER] [--minutes 28] [--node]
 #                           [--only PHASE[,PHASE ...]] [--without PHASE[,PHASE ...]]
 #
-# Needs the build folder, bash, python3 and mpirun; a phase of compute-sanitizer is skipped where there is none. A table of what passed, failed or
+# Needs the build folder, bash, python3 and mpirun. Without compute-sanitizer its phase is reported as LACK. A table of what passed, failed or
 # did not run, and why, comes at the end; it is in table.txt of the output folder after each phase, beside logs and
 # benchmark reports (JSON). On a build for CPUs what needs a GPU is left out.
 #
@@ -13,15 +13,15 @@
 #
 #   facts        GPUs, driver, versions of libraries             graphs       equal losses with CUDA graphs
 #   libraries    each opens, NVRTC compiles, two ranks start     determinism  twice and resumed, bit for bit
-#   first        one of everything, within two minutes           memory       arenas as planned; outside, growth bounded
+#   first        one of everything, within 135 s                 memory       arenas as planned; outside, growth bounded
 #   unit         the unit tests, on the device                   bench        speed, and PyTorch's where it is there
 #   steps        the tests that train                            late         kernel tests whose launches do not wait
 #   parity       losses and gradient norms of CPU ranks          sanitizer    memcheck and racecheck over two steps
 #   attention    16 bits, packed, 1,000 and 2,048: cuDNN's       fp8          speed of 8-bit products over bf16
 #   nccl         its tests and training, on one GPU too          generate     tokens from a checkpoint
 #
-# With --node these run instead, on a node of eight GPUs: facts, libraries, pipelines (of 2 and 4 stages), published (speed
-# of 7B and 8B beside figures of others), nvls (NVLink SHARP on and off) and connected (memory behind first use).
+# With --node these run instead, on a node of four or eight GPUs: facts, libraries, pipelines (of 2 and 4 stages), published (speed
+# of 7B and 8B beside figures of others), nvls (NVLink SHARP on and off) and connected (memory that connections and libraries take).
 #
 # The exit status is 1 where a check failed, and where a phase did not come to the checks that it must not end without
 # (tools/acceptance/phases.py lists them), for lack of time or of a program. What this machine has nothing for, such as

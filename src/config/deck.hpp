@@ -214,7 +214,7 @@ struct Cluster {
   std::int64_t multiprocessors = 0;               ///< of a device
 };
 
-/// How devices are used; all but bf16_products and fp32_products without effect on CPU ranks.
+/// How devices are used; only bf16_products, fp32_products and reduction have an effect on CPU ranks.
 struct Device {
   std::string communicator;                                 ///< auto | nccl | mpi
   std::string reduction;                                    ///< fp32_sum | nccl

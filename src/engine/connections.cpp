@@ -48,18 +48,22 @@ Kind kind_of(const program::Program& p, const program::Op& op) {
 /// Memory of the device for as long as it lives.
 class Scratch {
  public:
+  /// bytes: that each part has at least.
   Scratch(memory::Provider& memory, std::int64_t bytes)
-      : memory_(memory), bytes_(bytes), data_(memory.allocate("memory of first messages", bytes)) {}
-  ~Scratch() { memory_.release(data_, bytes_); }
+      : memory_(memory),
+        part_(round_up(bytes, alignment)),
+        data_(memory.allocate("memory of first messages", parts * part_)) {}
+  ~Scratch() { memory_.release(data_, parts * part_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  /// Returns where one of three equal parts begins.
-  std::byte* part(int number) const { return data_ + number * (bytes_ / 3); }
+  /// Returns where one of three equal parts begins, aligned as tensors are.
+  std::byte* part(int number) const { return data_ + number * part_; }
 
  private:
+  static constexpr std::int64_t parts = 3, alignment = 256;
   memory::Provider& memory_;
-  std::int64_t bytes_;
+  std::int64_t part_;
   std::byte* data_;
 };
 
@@ -99,11 +103,10 @@ runtime::Mesh& with_connections(const runtime::Session& session, runtime::Mesh& 
       if (op.communicates() && p->mesh.size(op.comm.axes) > 1) kinds.try_emplace(kind_of(*p, op), &op);
   std::int64_t most = 0;
   for (const auto& [kind, op] : kinds) most = std::max(most, kind.bytes());
-  most += most / 3;  // sums by node work in so much more, with three members on a node; with more in less
+  most += most / 3;  // workspaces of two-step sums are at most a third larger
   most += 2 * static_cast<std::int64_t>(sizeof(double)) *
           mesh.shape().ranks();  // a rank's slice has an element at least
-  const auto scratch =
-      session.agree("connecting", [&] { return std::make_unique<Scratch>(memory, 3 * most); });
+  const auto scratch = session.agree("connecting", [&] { return std::make_unique<Scratch>(memory, most); });
   for (const auto& [kind, op] : kinds) {
     const auto collective = message(communicator_of(mesh, *op), kind, *scratch);
     collective->start();

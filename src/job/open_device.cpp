@@ -48,7 +48,7 @@ std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, co
 std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck,
                                              std::optional<telemetry::Phase>& phase) {
   auto device = open_device(session, deck);
-  device->staging().tell([&phase](std::int64_t done, std::int64_t of) {
+  device->staging().report_progress_to([&phase](std::int64_t done, std::int64_t of) {
     if (phase) phase->at(fmt::format("{} of {} of pinned memory", format_bytes(done), format_bytes(of)));
   });
   return device;

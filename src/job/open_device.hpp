@@ -21,8 +21,8 @@ namespace ztrain::job {
 /// Collective. The device of this build, or with debug.asynchronous the deferred one; kernels can run on it.
 /// Throws AgreedError, which says what is missing, where there is none.
 std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck);
-/// The same; phase is told how far pinned memory of the host is that takes long. Nothing is told once it has
-/// ended.
+/// Collective. Opens the device as above, and reports progress of large pinned allocations to `phase` while
+/// it holds a value. `phase` must outlive the device.
 std::unique_ptr<runtime::Device> open_device(const runtime::Session& session, const config::Deck& deck,
                                              std::optional<telemetry::Phase>& phase);
 

@@ -28,7 +28,7 @@ bool measures(const Coordinate& rank);
 /// by one rank of each part of the model: the first in all axes but pipeline and tensor. Ranks whose GPU is
 /// of a model that none of these has use what the file has for it, else the library's first proposals. Throws
 /// Error where device.bf16_products or device.fp32_products asks for what a rank's processor has not.
-/// multiprocessors: see GemmLibrary and plan::multiprocessors_left.
+/// multiprocessors: see GemmLibrary and plan::product_multiprocessors.
 void open_product_algorithms(const runtime::Session& session, const MeshShape& mesh,
                              const config::Device& options, int multiprocessors, kernels::Exec& exec);
 

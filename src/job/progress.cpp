@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 #include "base/reason.hpp"
+#include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/starting_point.hpp"
@@ -67,14 +68,30 @@ std::string changed_sets(const nlohmann::json& saved, const nlohmann::json& now)
   return names;
 }
 
+/// "" where nodes have as many ranks as they had; older versions did not write how many.
+std::string change_of_nodes(const nlohmann::json& metadata, const config::Deck& deck,
+                            const std::string& checkpoint) {
+  const config::Precision& p = deck.precision;
+  const auto narrow = [](DType type) { return size_of(type) == size_of(DType::bf16); };
+  const bool sums_16_bits =
+      narrow(p.gradients) || narrow(p.reduce) || (deck.mesh.tensor > 1 && narrow(p.parameters));
+  const std::int64_t now = deck.mesh.per_node, before = metadata.at("mesh").value("ranks_per_node", now);
+  if (before == now || !sums_16_bits) return "";
+  return fmt::format(
+      "{} was written with {} on a node, and there are {} now: sums of 16-bit elements over several nodes "
+      "differ in the last bits; cluster.ranks_per_node = {} goes on as before\n",
+      checkpoint, count_text(before, "rank"), now, before);
+}
+
 /// "" where the ranks are arranged as they were; older versions did not write how.
-std::string change_of_mesh(const nlohmann::json& metadata, const config::Mesh& now,
+std::string change_of_mesh(const nlohmann::json& metadata, const config::Deck& deck,
                            const std::string& checkpoint) {
+  const config::Mesh& now = deck.mesh;
   if (!metadata.contains("mesh")) return "";
   const auto of = [&](const char* axis) { return metadata.at("mesh").at(axis).get<std::int64_t>(); };
   const std::array before{of("pipeline"), of("replicate"), of("shard"), of("context"), of("tensor")};
   const std::array after{now.pipeline, now.replicate, now.shard, now.context, now.tensor};
-  if (before == after) return "";
+  if (before == after) return change_of_nodes(metadata, deck, checkpoint);
   return fmt::format("{} was written on mesh {}, and is read on mesh {} now\n", checkpoint,
                      fmt::join(before, " x "), fmt::join(after, " x "));
 }
@@ -143,11 +160,9 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j[config::ends_key] = deck.model.ends;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
-  j["mesh"] = {{"pipeline", deck.mesh.pipeline},
-               {"replicate", deck.mesh.replicate},
-               {"shard", deck.mesh.shard},
-               {"context", deck.mesh.context},
-               {"tensor", deck.mesh.tensor}};
+  j["mesh"] = {{"pipeline", deck.mesh.pipeline}, {"replicate", deck.mesh.replicate},
+               {"shard", deck.mesh.shard},       {"context", deck.mesh.context},
+               {"tensor", deck.mesh.tensor},     {"ranks_per_node", deck.mesh.per_node}};
   j["strategy"] = deck.sharding.strategy;
   return j;
 }
@@ -210,7 +225,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
         checkpoint, text, checkpoint);
     note = compare_data(j, data, checkpoint);
     if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
-    note += change_of_mesh(j, deck.mesh, checkpoint);
+    note += change_of_mesh(j, deck, checkpoint);
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
          reason_of(e));

@@ -15,6 +15,7 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
+#include "plan/machine.hpp"
 
 namespace ztrain::job {
 namespace {
@@ -43,9 +44,9 @@ engine::ExecutorOptions executor_options(const WorkerOptions& options, program::
 engine::Queues& with_algorithms(const runtime::Session& session, const runtime::Mesh& mesh,
                                 const config::Deck* deck, engine::Queues& queues) {
   if (!deck) return queues;
-  // Staged communication is the hosts'.
-  const int left = mesh.connects_late() ? plan::multiprocessors_left(queues.device().multiprocessors(),
-                                                                     mesh.shape(), deck->device)
+  // Only NCCL's kernels take multiprocessors; communication over MPI runs on the host.
+  const int left = mesh.connects_late() ? plan::product_multiprocessors(queues.device().multiprocessors(),
+                                                                        mesh.shape(), deck->device)
                                         : 0;
   open_product_algorithms(session, mesh.shape(), deck->device, left, queues.exec(runtime::compute_queue));
   return queues;

@@ -38,20 +38,18 @@ constexpr int exchange_slot(int peer, int rank) {
 constexpr std::int64_t partial_sum_bytes(std::int64_t count) {
   return count * size_of(DType::f32);
 }
+/// Bytes of partial sums that each rank sends to other nodes, in a sum that takes two steps.
+constexpr std::int64_t partial_sums_out_of_node(SumGroup group, std::int64_t count) {
+  return (group.nodes() - 1) * partial_sum_bytes(count);
+}
 /// count: elements per slot, of type `in`.
 constexpr std::int64_t reduce_scatter_sent(SumGroup group, DType in, std::int64_t count) {
   if (!group.by_node(in)) return (group.ranks - 1) * count * size_of(in);
-  return (group.on_node - 1) * group.nodes() * count * size_of(in) +
-         (group.nodes() - 1) * partial_sum_bytes(count);
+  return (group.on_node - 1) * group.nodes() * count * size_of(in) + partial_sums_out_of_node(group, count);
 }
-/// Bytes that each rank sends to other nodes, of what is exchanged rank by rank.
-constexpr std::int64_t reduce_scatter_leaving(SumGroup group, DType in, std::int64_t count) {
-  return group.by_node(in) ? (group.nodes() - 1) * partial_sum_bytes(count)
-                           : (group.ranks - group.on_node) * count * size_of(in);
-}
-/// An exchange receives every other member's slot before it sums them in rank order. By node it holds the
-/// partial sums of each node's slots, then what the node's other members have for each node. The partial sums
-/// of other nodes take the place of the latter, which are no fewer bytes.
+/// Bytes of workspace. In one step it holds the slots of all other members. In two steps it holds this node's
+/// partial sum for each node, then the contributions of the node's other members. Other nodes' partial sums
+/// later overwrite these contributions, and need at most as many bytes.
 constexpr std::int64_t reduce_scatter_workspace(SumGroup group, DType in, std::int64_t count) {
   if (!group.by_node(in)) return (group.ranks - 1) * count * size_of(in);
   return group.nodes() * (partial_sum_bytes(count) + (group.on_node - 1) * count * size_of(in));

@@ -94,7 +94,7 @@ void HugeBuffer::prefer_node(int node) const {
           static_cast<unsigned long>(most_nodes), 0u);
 }
 
-void HugeBuffer::touch(const Progress& progress) const {
+void HugeBuffer::touch(const AllocationProgress& progress) const {
   constexpr std::int64_t part = 32 * huge_page;
   const auto parts = static_cast<int>((bytes_ + part - 1) / part);
   std::mutex mutex;

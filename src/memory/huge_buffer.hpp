@@ -27,7 +27,7 @@ class HugeBuffer {
   /// that touches them first.
   void prefer_node(int node) const;
   /// Takes all pages, as zeros, on all cores that this process may use. progress may be empty.
-  void touch(const Progress& progress) const;
+  void touch(const AllocationProgress& progress) const;
 
   /// What a buffer of so many bytes takes.
   static constexpr std::int64_t taken(std::int64_t bytes) {

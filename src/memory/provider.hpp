@@ -27,8 +27,9 @@ inline constexpr const char* of_control_group = " (within the limit of the job's
 /// mounted.
 MachineMemory within_control_groups(MachineMemory memory, const std::string& groups, const std::string& root);
 
-/// Told while memory is being taken: bytes that are ready, of how many. From any thread, one at a time.
-using Progress = std::function<void(std::int64_t done, std::int64_t of)>;
+/// Called during an allocation with the bytes that are ready and the bytes in all. Calls come from any
+/// thread, one at a time.
+using AllocationProgress = std::function<void(std::int64_t done, std::int64_t of)>;
 
 /// Memory of one kind: the host's, or a device's. Outlives what was allocated from it. As long as nothing
 /// else is said it is the host's, and taken at once.
@@ -40,8 +41,8 @@ class Provider {
   /// Throws Error when there is not that much, with both figures.
   virtual std::byte* allocate(const std::string& name, std::int64_t bytes) = 0;
   virtual void release(std::byte* data, std::int64_t bytes) noexcept = 0;
-  /// Tells `progress` of later calls of allocate() that take long.
-  virtual void tell(Progress) {}
+  /// Later calls of allocate() that take long report to `progress`.
+  virtual void report_progress_to(AllocationProgress) {}
 
   /// Whether the host may read and write it through its addresses.
   virtual bool host_accessible() const { return true; }

@@ -82,7 +82,7 @@ class Compiler {
     cost.checkpoint_bytes = checkpoint_bytes(cost.deck, cost.parameters, cost.trained);
     cost.mesh = spec_.mesh;
     Machine& machine = cost.machine;
-    const int left = multiprocessors_left(machine.multiprocessors, cost.mesh, cost.deck.device);
+    const int left = product_multiprocessors(machine.multiprocessors, cost.mesh, cost.deck.device);
     if (left > 0 && cost.deck.device.communicator != "mpi")
       machine.computing_share = static_cast<double>(left) / machine.multiprocessors;
     cost.flops_per_token = model::flops_per_token(cost.deck.model, graph_, cost.deck.data.sequence);

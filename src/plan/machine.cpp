@@ -17,7 +17,7 @@ bool given(const config::Deck& deck, std::string_view key) {
 
 }  // namespace
 
-int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options) {
+int product_multiprocessors(int all, const MeshShape& mesh, const config::Device& options) {
   const bool groups = mesh.ranks() > mesh[Axis::pipeline];
   const std::int64_t taken = mesh.ranks() == 1 ? 0
                              : groups          ? options.nccl_max_ctas

@@ -30,16 +30,16 @@ struct Machine {
   double latency = 10e-6;                                            ///< seconds per exchange of a collective
   double launch = 0;             ///< seconds in which the host issues an op of the device
   int multiprocessors = 0;       ///< of a device; 0: unknown
-  double computing_share = 1.0;  ///< of the multiprocessors, beside those that communication takes
+  double computing_share = 1.0;  ///< of the multiprocessors, while communication takes the rest
 };
 
-/// Returns what NCCL's kernels leave to products of a GPU's `all` multiprocessors; 0: all of them.
-/// Collectives of groups are taken to run one at a time.
-int multiprocessors_left(int all, const MeshShape& mesh, const config::Device& options);
+/// Returns the number of multiprocessors that NCCL leaves to products, of `all` that a GPU has. Returns 0 if
+/// products may count on all. Assumes that collectives run one at a time.
+int product_multiprocessors(int all, const MeshShape& mesh, const config::Device& options);
 
 /// The machine that a deck describes; the H100's figures where the deck does not know. Bytes outside of the
 /// plan are the deck's wherever it gives them or the device's memory. The one place that reads [cluster] for
-/// planning. computing_share is left at one: it hangs on the mesh.
+/// planning. computing_share stays 1, because it depends on the mesh.
 Machine machine_of(const config::Deck& deck);
 
 }  // namespace ztrain::plan

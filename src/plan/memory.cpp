@@ -40,7 +40,7 @@ std::size_t peak_position(const Program& p, Tier tier) {
 std::int64_t staging_of(const Program& p, const program::Op& op) {
   const int ranks = p.mesh.size(op.comm.axes);
   if (!op.communicates() || ranks == 1) return 0;
-  const SumGroup group = sum_group(Coordinate(p.mesh, p.rank), op.comm.axes);
+  const SumGroup group = sum_group(p.mesh, op.comm.axes);
   const auto in = [&]() -> const Tensor& { return p.tensor(op.inputs.at(0)); };
   const auto out = [&]() -> const Tensor& { return p.tensor(op.outputs.at(0)); };
   switch (op.comm.kind) {

@@ -183,16 +183,16 @@ std::string traffic_section(const Cost& c) {
   std::string text = heading("Traffic (bytes that each rank sends in a step)");
   if (c.traffic.empty()) return text + "  none\n" + text_of(c.tier_traffic);
   Table table({"axes", "collective", "ranks", "calls", "bytes", "out of node", "largest parts"});
-  double leaving = 0;
+  double out_of_node = 0;
   for (const TrafficRow& row : c.traffic) {
-    leaving += row.leaving;
+    out_of_node += row.out_of_node;
     table.row({axes_text(row, c.mesh), std::string(name_of(row.kind)), fmt::to_string(row.members),
-               fmt::to_string(row.messages), size(row.bytes), size(std::llround(row.leaving)),
+               fmt::to_string(row.messages), size(row.bytes), size(std::llround(row.out_of_node)),
                sizes_text(row)});
   }
   table.rule();
   table.row({"total", "", "", fmt::to_string(total_messages(c.traffic)), size(total_bytes(c.traffic)),
-             size(std::llround(leaving))});
+             size(std::llround(out_of_node))});
   return text + table.text(2) + text_of(c.tier_traffic);
 }
 

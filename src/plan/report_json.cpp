@@ -105,7 +105,7 @@ Json traffic_json(const std::vector<TrafficRow>& rows) {
                     {"members", row.members},
                     {"calls", row.messages},
                     {"bytes", row.bytes},
-                    {"bytes_out_of_node", row.leaving},
+                    {"bytes_out_of_node", row.out_of_node},
                     {"sizes", std::move(sizes)}});
   }
   return {{"bytes", total_bytes(rows)}, {"calls", total_messages(rows)}, {"rows", std::move(list)}};
@@ -249,6 +249,7 @@ Json report_json(const Plan& plan) {
                              {"seconds", other->step.seconds},
                              {"exposed", other->step.exposed},
                              {"total", other->largest(program::Tier::device).total(program::Tier::device)}};
+  if (!plan.strategies.empty()) json["other_sums"] = Json::array();
   for (const OtherSums& o : plan.other_sums)
     json["other_sums"].push_back({{"overrides", o.change.overrides},
                                   {"effect", std::string(name_of(o.change.effect))},

@@ -9,7 +9,6 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "layout/comm_cost.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/ops/step_records.hpp"
 
@@ -43,16 +42,6 @@ double compute_seconds(const Program& p, const Op& op, const Machine& m) {
   return op.flops / (m.peak_flops * speedup * m.compute_efficiency * m.computing_share);
 }
 
-bool is_message(const Op& op) {
-  return op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv;
-}
-
-/// Whether a message goes to a rank of this rank's node.
-bool stays_on_node(const Program& p, const Op& op, int ranks_per_node) {
-  const std::vector<int> group = Coordinate(p.mesh, p.rank).group(op.comm.axes);
-  return group[static_cast<std::size_t>(op.comm.peer)] / ranks_per_node == p.rank / ranks_per_node;
-}
-
 /// Between two ranks.
 double message_seconds(const Program& p, const Op& op, const Machine& m) {
   const auto& ids = op.comm.kind == program::CommKind::send ? op.inputs : op.outputs;
@@ -71,7 +60,7 @@ double collective_seconds(const Program& p, const Op& op, const GroupPlace& plac
   double seconds = 0;
   if (place.on_node > 1) seconds = static_cast<double>(op.comm.sent_bytes) / m.intra_node_bandwidth;
   if (place.members > place.on_node)
-    seconds = std::max(seconds, bytes_leaving(p, op, place, m.ranks_per_node) / m.inter_node_bandwidth);
+    seconds = std::max(seconds, bytes_out_of_node(p, op, place, m.ranks_per_node) / m.inter_node_bandwidth);
   return seconds + m.latency * exchanges_of(op, place.members);
 }
 
@@ -187,10 +176,10 @@ class Clock {
     const Op& op = issues_.op(id);
     const Stream stream = stream_of(program_, op);
     OpId& tail = last_[static_cast<std::size_t>(stream)];
-    const double free = tail < 0 ? 0 : end_[at(tail)];
-    OpId cause = tail;
     if (stream != Stream::host) issued_ += machine_.launch;
-    double start = std::max(free, issued_);
+    const double free = std::max(tail < 0 ? 0 : end_[at(tail)], issued_);
+    OpId cause = tail;
+    double start = free;
     issues_.each_before(id, [&](OpId before) {
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
     });
@@ -336,33 +325,6 @@ BytesByTier bytes_touched(const Program& p, const Op& op) {
       bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
     }
   return bytes;
-}
-
-GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node) {
-  const std::vector<int> group = at.group(axes);
-  const int node = at.rank() / ranks_per_node;
-  const auto here =
-      std::count_if(group.begin(), group.end(), [&](int rank) { return rank / ranks_per_node == node; });
-  return {static_cast<int>(here), static_cast<int>(group.size())};
-}
-
-double bytes_leaving(const Program& p, const Op& op, const GroupPlace& place, int ranks_per_node) {
-  using program::CommKind;
-  const auto sent = static_cast<double>(op.comm.sent_bytes);
-  if (place.members == place.on_node) return 0;
-  if (is_message(op)) return stays_on_node(p, op, ranks_per_node) ? 0 : sent;
-  if (op.comm.kind == CommKind::all_to_all)
-    return sent * (place.members - place.on_node) / (place.members - 1);
-  const bool sums = op.comm.kind == CommKind::reduce_scatter || op.comm.kind == CommKind::all_reduce;
-  if (!sums || p.mesh.per_node == 0 || size_of(p.tensor(op.inputs[0]).dtype) > 2) return sent / place.on_node;
-  const SumGroup group = sum_group(Coordinate(p.mesh, p.rank), op.comm.axes);
-  const DType in = p.tensor(op.inputs[0]).dtype;
-  const std::int64_t count = elements(p.tensor(op.outputs[0]).shape);
-  if (op.comm.kind == CommKind::reduce_scatter)
-    return static_cast<double>(reduce_scatter_leaving(group, in, count));
-  const std::int64_t slice = all_reduce_slice(group.ranks, count);
-  return static_cast<double>(reduce_scatter_leaving(group, in, slice)) +
-         static_cast<double>(all_gather_sent(group.ranks, slice * size_of(in))) / place.on_node;
 }
 
 double duration_of(const Program& p, const Op& op, const Machine& m) {

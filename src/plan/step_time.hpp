@@ -6,7 +6,7 @@
 //   computing       the larger of flops / (peak x efficiency) and bytes touched / (bandwidth x efficiency)
 //   communication   bytes sent over the slower of two links, plus latency x ceil(log2 members), of a shift
 //                   the latency once. Within a node each rank has the intra-node bandwidth; out of the node
-//                   bytes_leaving go over the rank's own link.
+//                   bytes_out_of_node go over the rank's own link.
 // Collectives share their rank's links, whatever their streams: one occupies the links that it uses, in the
 // node, out of it or both, for as long as it takes. In the order of issue each gets the first time at which
 // they are free, also between others that are later.
@@ -19,6 +19,7 @@
 #include <limits>
 #include <vector>
 
+#include "plan/links.hpp"
 #include "plan/machine.hpp"
 #include "program/ir/program.hpp"
 #include "program/ir/work.hpp"
@@ -56,18 +57,5 @@ double duration_of(const program::Program& program, const program::Op& op, const
 /// Bytes that one op reads and writes, by tier: its operands without workspaces; what it updates in place,
 /// twice.
 std::array<double, program::tier_count> bytes_touched(const program::Program& program, const program::Op& op);
-
-/// Members of the group of `rank` over axes that are on its node, and all of them.
-struct GroupPlace {
-  int on_node = 1, members = 1;
-};
-GroupPlace place_of(const Coordinate& at, AxisSet axes, int ranks_per_node);
-
-/// Returns the bytes that a rank sends out of its node in one collective. Rings and trees cross each node's
-/// border once, so that its members share what one of them sends. What is exchanged rank by rank crosses it
-/// for each rank elsewhere: all-to-all, and sums of 16-bit elements (layout/sum_group.hpp). place: of the
-/// op's group.
-double bytes_leaving(const program::Program& program, const program::Op& op, const GroupPlace& place,
-                     int ranks_per_node);
 
 }  // namespace ztrain::plan

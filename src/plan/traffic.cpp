@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "model/op_records.hpp"
-#include "plan/step_time.hpp"
+#include "plan/links.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -41,7 +41,7 @@ std::vector<TrafficRow> traffic_of(const program::Program& program, int ranks_pe
     }
     const std::int64_t times = program.times(id);
     count(row, op.comm.sent_bytes, times);
-    row.leaving += static_cast<double>(times) * bytes_leaving(program, op, place, per_node);
+    row.out_of_node += static_cast<double>(times) * bytes_out_of_node(program, op, place, per_node);
   }
   std::vector<TrafficRow> list;
   for (auto& [key, row] : rows) list.push_back(std::move(row));

@@ -17,7 +17,7 @@ struct TrafficRow {
   int members = 1;  ///< of a group
   std::int64_t messages = 0;
   std::int64_t bytes = 0;
-  double leaving = 0;  ///< bytes that go over this rank's link out of its node: see bytes_leaving
+  double out_of_node = 0;  ///< bytes that go over this rank's link out of its node: see bytes_out_of_node
   std::map<std::int64_t, std::int64_t> sizes;  ///< messages by bytes sent in each
 };
 

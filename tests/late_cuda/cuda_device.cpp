@@ -211,7 +211,7 @@ TEST(CudaDevice, LargePinnedMemoryIsOfHugePagesAndRegistered) {
   for (const bool registers : {true, false}) {
     const auto device = make_late_device({.registers = registers});
     std::int64_t told = 0, of = 0;
-    device->staging().tell([&](std::int64_t done, std::int64_t all) {
+    device->staging().report_progress_to([&](std::int64_t done, std::int64_t all) {
       EXPECT_GT(done, told);
       told = done, of = all;
     });

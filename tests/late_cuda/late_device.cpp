@@ -2,6 +2,7 @@
 // streams.
 #include "tests/late_cuda/late_device.hpp"
 
+#include "base/error.hpp"
 #include "runtime/device/stream_work.hpp"
 #include "tests/support/asynchronous_device.hpp"
 
@@ -42,6 +43,13 @@ namespace ztrain::runtime {
 
 StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
                          std::int64_t count) {
+  // A GPU does not read or write elements that begin elsewhere.
+  const auto require_aligned = [](const void* address, DType type) {
+    REQUIRE(reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(size_of(type)) == 0,
+            "a sum over ranks of {} that begin on no multiple of {} bytes", name_of(type), size_of(type));
+  };
+  for (const void* source : sources.in_order()) require_aligned(source, in);
+  require_aligned(to, out);
   return [host = host_rank_sum_work(in, out, accumulate, sources, to, count)](void* stream) {
     if (stream == nullptr) return host(stream);
     test::launch_kernel(

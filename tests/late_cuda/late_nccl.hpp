@@ -49,9 +49,9 @@ void configure(const Options& options);
 
 /// Made by this process and not given back.
 int communicators();
-/// Numbers of multiprocessors that their configurations allow, each once; 0: one that says nothing.
+/// Distinct maxCTAs of the live communicators; 0 for one without a limit.
 std::set<int> max_ctas();
-/// Sets of channels that those have: fewer where some share.
+/// Number of channel sets of the live communicators: fewer where some share.
 int channel_sets();
 /// Regions that they have registered.
 int registrations();

@@ -74,6 +74,11 @@ void check(const ncclComm& comm, cudaStream_t stream, Call& call) {
           "{} reads what is no memory of the device", text);
   REQUIRE(e.to == 0 || late_cuda::is_device_memory(call.to, e.to),
           "{} writes what is no memory of the device", text);
+  // A GPU does not read or write elements that begin elsewhere.
+  for (const std::byte* data :
+       {static_cast<const std::byte*>(call.from), static_cast<const std::byte*>(call.to)})
+    REQUIRE(reinterpret_cast<std::uintptr_t>(data) % element_bytes(s.type) == 0,
+            "{}: memory begins on no multiple of {} bytes", text, element_bytes(s.type));
   const bool apart = call.from + e.from <= call.to || call.to + e.to <= call.from;
   REQUIRE(e.from == 0 || e.to == 0 || apart || call.from == call.to + e.in_place,
           "{}: what is read and what is written overlap otherwise than in place", text);

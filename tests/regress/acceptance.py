@@ -246,6 +246,10 @@ class Plan(unittest.TestCase):
         self.assertEqual(ends, sorted(set(ends)))
         self.assertEqual(ends[-1], 28 * 60)
         self.assertLessEqual(next(p.until for p in phases.PHASES if p.name == "first"), 135)
+        for minutes in (10, 28, 100):
+            ends = [phases.end_of(p, 60 * minutes) for p in phases.PHASES]
+            self.assertTrue(all(b - a >= phases.LEAST for a, b in zip([0, *ends], ends)), ends)
+            self.assertAlmostEqual(ends[-1], 60 * minutes)
         self.assertEqual([p.until for p in phases.NODE], sorted({p.until for p in phases.NODE}))
         for p in [*phases.PHASES, *phases.NODE]:
             self.assertTrue(p.required and pathlib.Path(p.command[2]).is_file(), p.name)

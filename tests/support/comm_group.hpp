@@ -37,7 +37,7 @@ struct CommGroup {
         comm(mesh.over(Axis::shard)),
         rank(comm.rank()),
         size(comm.size()),
-        sums(sum_group(mesh.coordinate(), Axis::shard)) {}
+        sums(sum_group(mesh.shape(), Axis::shard)) {}
   static std::unique_ptr<runtime::Device> device_for(Via how) {
     if (how != Via::deferred) return runtime::make_host_device();
     return runtime::make_deferred_device(17 + static_cast<std::uint64_t>(session().rank()));

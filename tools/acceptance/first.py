@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One of everything, within two minutes: what is known whatever hangs later.
+"""Checks one of everything first, so that these results are known if a later phase hangs.
 
     tools/acceptance/first.py --build build/cuda --out FOLDER --gpus N
 
@@ -20,7 +20,7 @@ def against_float64(arguments, runner, checks):
     for name, program, cases in ONE_OF_EACH:
         path = arguments.build / "tests" / "unit" / program
         if path.is_file():
-            tests.run_test(runner, checks, path, name=name, more=[f"--gtest_filter={cases}"])
+            tests.run_test(runner, checks, path, name=name, env=tests.LAZY, more=[f"--gtest_filter={cases}"])
         else:
             checks.skip(name, f"there is no {path}")
 

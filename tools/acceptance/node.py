@@ -11,7 +11,7 @@
 """
 import re
 
-import checks as smaller
+import checks as single_gpu_checks
 import parity
 import runs
 import speed
@@ -27,10 +27,12 @@ PUBLISHED = (("7B", ("--batch.micro=4", "--batch.global=256"), "llmq's, sequence
               "torchtitan's, Llama 3.1 8B, sequence 8192, compiled", 8 * 6667, 0.39))
 
 
-def enough(arguments, checks, name):
-    if arguments.gpus < LEAST_GPUS:
-        checks.lack(name, f"{arguments.gpus} GPUs; it needs {LEAST_GPUS}")
-    return arguments.gpus >= LEAST_GPUS
+def enough(arguments, checks, names):
+    """Batches and meshes are of 4 or 8 GPUs."""
+    good = arguments.gpus >= LEAST_GPUS and 8 % arguments.gpus == 0
+    for name in () if good else names:
+        checks.lack(name, f"{arguments.gpus} GPUs; it needs 4 or 8")
+    return good
 
 
 def pipelines(arguments, runner, checks):
@@ -56,11 +58,11 @@ def measured(arguments, runner, checks, name, deck, words, environment=None):
 
 
 def nvls(arguments, runner, checks):
-    if not enough(arguments, checks, "NVLS"):
+    ways = {"NVLS as NCCL chooses": {}, "NVLS off": {"NCCL_NVLS_ENABLE": "0"}, "arenas not registered": {"NCCL_LOCAL_REGISTER": "0"}}
+    if not enough(arguments, checks, ways):
         return
     deck, words = DECKS / "bench_1.5b.toml", ("--batch.micro=4", f"--batch.global={16 * arguments.gpus}")
-    for name, environment in (("NVLS as NCCL chooses", {}), ("NVLS off", {"NCCL_NVLS_ENABLE": "0"}),
-                              ("arenas not registered", {"NCCL_LOCAL_REGISTER": "0"})):
+    for name, environment in ways.items():
         report = measured(arguments, runner, checks, name, deck, words, environment)
         if report:
             arenas = [note["text"] for note in report["notes"] if note["what"] == "arenas"]
@@ -68,27 +70,28 @@ def nvls(arguments, runner, checks):
 
 
 def connected(arguments, runner, checks):
-    """smaller.OUTSIDE is what decks take for what is outside of the plan."""
-    if not enough(arguments, checks, "connections"):
+    """single_gpu_checks.OUTSIDE is what decks take for what is outside of the plan."""
+    ways = {"outside, FULL_SHARD": (), "outside, pipeline of 4": ("--mesh.pipeline=4", "--batch.micro=1")}
+    if not enough(arguments, checks, ways):
         return
-    for name, words in (("outside, FULL_SHARD", ()), ("outside, pipeline of 4", ("--mesh.pipeline=4", "--batch.micro=1"))):
+    for name, words in ways.items():
         report = measured(arguments, runner, checks, name, DECKS / "bench_1.5b.toml",
                           (*words, f"--batch.global={16 * arguments.gpus}"))
         if report:
             outside = report["memory"]["outside"]
-            checks.judge(outside <= smaller.OUTSIDE, name, f"{outside / 1e9:.2f} GB (the decks' {smaller.OUTSIDE / 1e9:.0f})")
+            checks.judge(outside <= single_gpu_checks.OUTSIDE, name, f"{outside / 1e9:.2f} GB (the decks' {single_gpu_checks.OUTSIDE / 1e9:.0f})")
 
 
 def published(arguments, runner, checks):
-    if not enough(arguments, checks, "published"):
+    if not enough(arguments, checks, [f"{row[0]} on {arguments.gpus} GPUs" for row in PUBLISHED]):
         return
-    for model, words, whose, tokens, mfu in PUBLISHED:
+    for model, words, source, tokens, mfu in PUBLISHED:
         name = f"{model} on {arguments.gpus} GPUs"
         report = measured(arguments, runner, checks, name, DECKS / "bench_7b.toml", words)
         if report:
             share = report["tokens_per_s"] / (tokens * arguments.gpus / 8)
             checks.judge(report["tokens_per_s"] > 0, name,
-                         f"{speed.speed_text(report)}; {share:.2f} of {whose}: {tokens} tokens/s on 8, MFU {100 * mfu:.0f}%")
+                         f"{speed.speed_text(report)}; {share:.2f} of {source}: {tokens} tokens/s on 8, MFU {100 * mfu:.0f}%")
 
 
 if __name__ == "__main__":

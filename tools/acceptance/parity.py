@@ -5,8 +5,8 @@
     tools/acceptance/parity.py --build build/cpu --out FOLDER --record [KIND ...]
                                                        writes tests/regress/golden/acceptance.json, or these kinds in it
 
-50 steps in bf16, every strategy on 1, 2 and 4 ranks (8 where there are as many GPUs); in fp32 on 1 and 2 ranks; 3 steps
-where ranks share a GPU, and over packed documents in fp32. What attention.py runs is recorded here too. Tolerances (below) are relative: of each step, and of the mean over steps. Losses on CPUs:
+50 steps in bf16, every strategy on 1, 2 and 4 ranks (8 where there are as many GPUs); in fp32 on 1 and 2 ranks. Ranks that share
+a GPU take 3 steps. 3 steps in fp32 over packed documents. What attention.py runs is recorded here too. Tolerances (below) are relative: of each step, and of the mean over steps. Losses on CPUs:
 bf16 is 1.2e-2 and 9e-4 from fp32, and up to 2.7e-3 and 2.1e-4 from itself on other meshes; fp32 is 1.2e-6 and 8e-8 from
 fp64. Norms, which Adam and clipping hide from the losses: bf16 is 4.8e-2 and 9.3e-3 from fp32, and up to 2.8e-2 and 3.8e-3
 from itself (on a processor with AVX2 alone a step near the end was 1.2e-1 off, and the mean 9.6e-3); in the three steps of attention.py's runs up to 3.0e-4 and 1.5e-4 in the losses, 2.4e-3 and 1.2e-3 in the
@@ -39,8 +39,8 @@ ATTENTION = {"packed documents": {**BF16, **DOCUMENTS, "data.max_documents": 16}
                                           "data.train": json.dumps(16 * [str(GOLDEN_FOLDER / "documents.h5")])},
              "length 1000": {**BF16, **FEW, "data.sequence": 1000},
              "length 2048": {**BF16, **FEW, "data.sequence": 2048, "batch.global": 2}}
-# What each run of the golden file overrides of the deck.
 SHORT = {"run.steps": 3, "schedule.warmup": 1}
+# What each run of the golden file overrides of the deck.
 RECORDED = {"bf16": BF16, "fp32": {"precision.preset": "fp32"}, "bf16 short": {**BF16, **SHORT},
             "fp32 short": {"precision.preset": "fp32", **SHORT},
             "four layers": {**BF16, **SHORT, "model.num_hidden_layers": 4},
@@ -94,8 +94,8 @@ class Parity:
 
     def compare(self, name, run, kind):
         steps = [values for _, values in sorted(run.steps().items())]
-        three = kind in ATTENTION or kind in ("bf16 short", "four layers")
-        tolerance = TOLERANCE["bf16, 3 steps" if three else RECORDED[kind]["precision.preset"]]
+        three_steps = kind in ATTENTION or kind in ("bf16 short", "four layers")
+        tolerance = TOLERANCE["bf16, 3 steps" if three_steps else RECORDED[kind]["precision.preset"]]
         good, text = True, []
         for i, (what, (limit, mean_limit)) in enumerate(tolerance.items()):
             worst, mean = differences(self.golden[kind][what], [values[i] for values in steps])

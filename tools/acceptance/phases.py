@@ -47,8 +47,9 @@ def script(name, *what):
     return [sys.executable, "-B", str(HERE / f"{name}.py"), *what]
 
 
-# The most important first. Each ends by a second of MINUTES; other lengths of the whole scale all of them.
+# The most important phase is first. A phase ends at its second of MINUTES; --minutes scales the ends behind FIRST.
 MINUTES = 28
+FIRST = 135  # seconds that are not scaled
 FACTS = Phase("facts", 15, script("facts"), ("executable", "nvidia-smi"))
 LIBRARIES = Phase("libraries", 45, script("libraries"), ("linked", "cuDNN's parts", "NVRTC", "two ranks"))
 PHASES = [
@@ -76,7 +77,7 @@ PHASES = [
     Phase("fp8", 1590, script("speed", "fp8"), ("bench_7b fp8",)),
     Phase("generate", 60 * MINUTES, script("checks", "generate"), ("generate",)),
 ]
-# What a node of several GPUs shows beyond these.
+# Phases of --node, which run instead of PHASES.
 NODE = [
     FACTS,
     LIBRARIES,
@@ -182,9 +183,16 @@ def of_cpus(phase):
     return Phase(phase.name, phase.until, phase.command, (".*",))
 
 
+def end_of(phase, total):
+    """The second by which a phase ends: what comes first takes as long however long the whole may."""
+    if phase.until <= FIRST:
+        return phase.until
+    return FIRST + (phase.until - FIRST) * (total - FIRST) / (60 * MINUTES - FIRST)
+
+
 def run(phases, arguments, environment=None):
     """All verdicts, in order."""
-    scale = getattr(arguments, "minutes", MINUTES) / MINUTES
+    total = 60 * getattr(arguments, "minutes", MINUTES)
     only, without = named(arguments.only), named(arguments.without)
     unknown = set(only + without) - {p.name for p in phases}
     if unknown:
@@ -196,7 +204,7 @@ def run(phases, arguments, environment=None):
             how = "--without" if phase.name in without else "--only"
             found.append(Verdict(phase.name, "OUT", "phase", f"left out by {how}"))
         else:
-            found += run_phase(phase, scale * phase.until - (time.monotonic() - begin), arguments, environment or {})
+            found += run_phase(phase, end_of(phase, total) - (time.monotonic() - begin), arguments, environment or {})
         # At once: whoever ends this from outside loses no verdict.
         (arguments.out / "table.txt").write_text(f"{table(found)}\n{summary(found)}\n")
     return found
@@ -231,8 +239,8 @@ def main():
     parser.add_argument("--node", action="store_true", help="what a node of several GPUs shows")
     parser.set_defaults(plain=False)
     arguments = parser.parse_args()
-    if not 0 < arguments.minutes < float("inf"):
-        sys.exit("gpu_acceptance.sh: --minutes needs a number above 0")
+    if not FIRST / 60 < arguments.minutes < float("inf"):
+        sys.exit(f"gpu_acceptance.sh: --minutes needs a number above {FIRST / 60}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that start() ends what it began
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)

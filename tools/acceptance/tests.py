@@ -13,6 +13,7 @@ import re
 import runs
 
 ONE_TEST = 150  # seconds, of which some 20 may go by loading all kernels on every rank
+# Loading all kernels ahead takes seconds in each process. What orders kernels, or captures them, is tested with that.
 LAZY = {"CUDA_MODULE_LOADING": "LAZY"}
 LATE = {"ZTRAIN_TEST_LATE_LAUNCHES": "1"}
 LATE_FIRST = ("unit_kernels_heavy", "unit_kernels_attention_plain", "unit_kernels_head_loss", "unit_kernels_optimizer")
@@ -21,12 +22,11 @@ STEPS = ("mpi_gradients", "mpi_asynchronous", "mpi_strategies", "mpi_optimizer_o
 
 
 def run_test(runner, checks, path, ranks=1, name=None, env=None, more=()):
-    """A test that ran nothing but what it skips is skipped, for its own reason. One rank waits for no other, so that
-    kernels need not be loaded ahead, which takes seconds in each process."""
+    """A test that ran nothing but what it skips is skipped, for its own reason."""
     name = name or path.name
     file = re.sub(r"[ ,]+", "_", name)
     run = runner.start(file, runner.command(ranks, executable=path), ["--gtest_brief=1", *more], ONE_TEST,
-                       {**(LAZY if ranks == 1 else {}), **(env or {})})
+                       env)
     if run.code not in (0, 124):
         print("\n".join(run.text.splitlines()[-40:]), flush=True)
         said = re.search(r".*(?:FAILED  \]|Failure|what\(\)|rror).*", run.text)
@@ -52,7 +52,7 @@ def unit(arguments, runner, checks):
         checks.lack("other unit tests", "a build for CPUs runs them with ctest")
         found = [p for p in kernels if p.name.startswith("unit_kernels_light")]
     for path in sorted(found, key=lambda p: p not in kernels):
-        run_test(runner, checks, path)
+        run_test(runner, checks, path, env=LAZY)
 
 
 def late(arguments, runner, checks):

@@ -51,7 +51,8 @@ constexpr std::array section_rows{
     SectionRow{"watchdog", "Noticing a job that hangs."},
     SectionRow{"cluster", "What cannot be asked of the machine, for planning, simulation and utilisation."},
     SectionRow{"device",
-               "How devices are used. For CPU ranks bf16_products and fp32_products alone say something."},
+               "How devices are used. For CPU ranks only bf16_products, fp32_products and reduction have an "
+               "effect."},
     SectionRow{"debug", "Finding mistakes of ztrain itself."},
 };
 

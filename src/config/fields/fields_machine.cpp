@@ -11,8 +11,9 @@ std::vector<Field> size_of_machine() {
             "fp32, nominal bandwidths, one network port each; keys given below win over it."}),
       free({KEY_OF(cluster, ranks_per_node), "0", "ranks", between(0, 1 << 16),
             "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "
-            "launched. Sums of 16-bit elements over several nodes are formed within each node first: give it "
-            "if a run may go on with other nodes and is to keep its bits."}),
+            "launched. Sums of 16-bit elements over several nodes are formed within each node first. To keep "
+            "a "
+            "run's bits when it resumes with another number of ranks per node, give this key."}),
       free({KEY_OF(cluster, device_memory), "0", "GB per rank", between(0, 1e9),
             "Memory of the device; GB are 1e9 bytes. 0: unknown."}),
       free({KEY_OF(cluster, host_memory), "0", "GB per node", between(0, 1e9),
@@ -51,9 +52,8 @@ std::vector<Field> speed_of_machine() {
       free({KEY_OF(cluster, launch), "0", "microseconds per op", between(0, 1e9),
             "Time in which the host issues an op of a device. 0: unknown, none is counted."}),
       free({KEY_OF(cluster, multiprocessors), "0", "per rank", between(0, 1 << 16),
-            "Multiprocessors of the device; those that communication takes (device.nccl_max_ctas) then "
-            "compute "
-            "nothing in the plan. 0: unknown, all compute."}),
+            "Number of multiprocessors of the device. In the plan, those that communication takes "
+            "(device.nccl_max_ctas) compute nothing. 0: unknown, all compute."}),
   };
 }
 
@@ -62,20 +62,21 @@ std::vector<Field> device() {
       free({KEY_OF(device, communicator), R"("auto")", "", one_of({"auto", "nccl", "mpi"}),
             "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
             "for several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
-      numeric(
-          {KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
-           "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then a sum in fp32 "
-           "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
-           "nodes. nccl: its own reduction, which rounds at every hop. fp32 gradients are reduced by NCCL "
-           "either way."}),
+      numeric({KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
+               "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then a sum in fp32 "
+               "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
+               "nodes. nccl: its own reduction, which rounds at every hop; CPU ranks then sum in rank order "
+               "whatever "
+               "the nodes. fp32 gradients are reduced by NCCL either way."}),
       free(
           {KEY_OF(device, nccl_max_ctas), "16", "multiprocessors", between(0, 64),
            "Multiprocessors that a collective of NCCL's may take from products (NCCL_MAX_CTAS); products are "
            "chosen for those that are left. 0: NCCL's choice, and products count on all. The order in which "
            "NCCL adds fp32 gradients may depend on it."}),
       free({KEY_OF(device, nccl_max_ctas_pairs), "4", "multiprocessors", between(0, 64),
-            "The same of a message between stages of a pipeline, whose kernel may wait for its partner for "
-            "long."}),
+            "Multiprocessors that a message between pipeline stages may take. Its kernel may wait long for "
+            "the "
+            "other stage. 0: NCCL's choice."}),
       free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
             "Capture the step once and replay it. compute: the stretches between communications. step: all "
             "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "

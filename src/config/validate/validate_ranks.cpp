@@ -31,8 +31,9 @@ std::string mesh_equation(Deck& deck) {
   return fmt::format("{}", fmt::join(factors, " x "));
 }
 
-/// Ranks of a node, as launched unless the deck says otherwise. A preset's node is that of its maker.
-int node_of(const Deck& deck, int launched) {
+/// Returns cluster.ranks_per_node if the deck itself gives it, else `launched`. A preset's number describes
+/// the nodes of its maker.
+int ranks_per_node_of(const Deck& deck, int launched) {
   const auto given =
       is_explicit(deck, "cluster.ranks_per_node") ? static_cast<int>(deck.cluster.ranks_per_node) : 0;
   return given > 0 ? given : launched;
@@ -158,7 +159,7 @@ void check_mesh(Deck& deck) {
 
 void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   REQUIRE(ranks > 0, "a job needs at least one rank, not {}", ranks);
-  deck.mesh.per_node = node_of(deck, ranks_per_node);
+  deck.mesh.per_node = ranks_per_node_of(deck, ranks_per_node);
   place_hybrid(deck, ranks);
   resolve_mesh(deck, ranks);
   check_batch(deck);

@@ -37,7 +37,7 @@ void emit_all_gather(Program& program, const std::string& name, TensorId shard, 
 
 void emit_reduce_scatter(Program& program, const std::string& name, const Slots& from, TensorId shard,
                          AxisSet axes, bool accumulate, Action action, TensorId workspace) {
-  const SumGroup group = sum_group(Coordinate(program.mesh, program.rank), axes);
+  const SumGroup group = sum_group(program.mesh, axes);
   const std::int64_t count = elements(program.tensor(shard).shape);
   const DType wire = program.tensor(from.full).dtype;
   if (workspace == no_tensor)
@@ -53,7 +53,7 @@ void emit_reduce_scatter(Program& program, const std::string& name, const Slots&
 void emit_all_reduce(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action) {
   const Coordinate at(program.mesh, program.rank);
-  const SumGroup group = sum_group(at, axes);
+  const SumGroup group = sum_group(program.mesh, axes);
   if (group.ranks == 1) return emit_copy(program, name, x, y, action);
   const DType type = program.tensor(x).dtype;
   const std::int64_t count = elements(program.tensor(x).shape);

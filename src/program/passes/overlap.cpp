@@ -50,7 +50,7 @@ class Overlap {
         axes_(axes),
         ranks_(program.mesh.size(axes)),
         own_(Coordinate(program.mesh, program.rank).index_in(axes)),
-        group_(sum_group(Coordinate(program.mesh, program.rank), axes)),
+        group_(sum_group(program.mesh, axes)),
         of_(program.ops.size()),
         accesses_(program.tensors.size()) {}
 

@@ -27,10 +27,10 @@ struct GroupRequest {
   MPI_Comm comm;  ///< of the group; the communicator takes it. MPI_COMM_NULL: this rank is in none
   int color;      ///< -1: in none
   int key;
-  std::string name;   ///< for messages: "shard", "pipeline (0 to 1)"
-  Queue queue;        ///< whose work its collectives are
-  bool pair = false;  ///< two neighbours, who need not have it on the same queue
-  SumGroup sums{1};   ///< how its sums are split over nodes
+  std::string name;       ///< for messages: "shard", "pipeline (0 to 1)"
+  Queue queue;            ///< whose work its collectives are
+  bool pair = false;      ///< two neighbours, who need not have it on the same queue
+  SumGroup sum_group{1};  ///< how its sums are split over nodes
 };
 
 class CommunicatorBackend {

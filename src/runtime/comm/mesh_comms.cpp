@@ -54,7 +54,7 @@ Communicator& Mesh::over(AxisSet axes, Queue queue) {
   if (shape().size(axes) == 1) return *(groups_[key] = backend_->make_self(queue));
   GroupRequest group =
       split(session_, coordinate_.group_id(axes), coordinate_.index_in(axes), to_string(axes), queue);
-  group.sums = sum_group(coordinate_, axes);
+  group.sum_group = sum_group(shape(), axes);
   return *(groups_[key] = make(group));
 }
 

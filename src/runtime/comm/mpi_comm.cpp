@@ -145,7 +145,7 @@ std::unique_ptr<Collective> make(Channel& channel, std::function<void()> before,
 
 MpiCommunicator::MpiCommunicator(const GroupRequest& request, std::shared_ptr<Progress> progress,
                                  std::int64_t cut)
-    : group_(request.sums) {
+    : sum_group_(request.sum_group) {
   channel_.comm = request.comm;
   channel_.group = request.name;
   channel_.progress = std::move(progress);
@@ -169,7 +169,7 @@ std::unique_ptr<Collective> MpiCommunicator::all_gather(const void* shard, void*
 
 std::vector<Phase> MpiCommunicator::sum_phases(const Reduction& reduction, const Slices& slices) const {
   std::vector<Phase> phases;
-  for (const SumStep& step : sum_steps(group_, rank(), reduction, slices)) {
+  for (const SumStep& step : sum_steps(sum_group_, rank(), reduction, slices)) {
     Phase phase{exchange(), sums_behind(step.sums)};
     for (const SumReceive& r : step.receives) phase.exchange.receive(r.from, r.data, r.bytes);
     for (const SumSend& s : step.sends) phase.exchange.send(s.to, s.data, s.bytes);

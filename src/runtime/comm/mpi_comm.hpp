@@ -65,7 +65,7 @@ class MpiCommunicator : public Communicator {
   std::int64_t bytes_sent() const override { return channel_.sent; }
 
   const std::string& group() const { return channel_.group; }
-  SumGroup sums() const { return group_; }
+  SumGroup sum_group() const { return sum_group_; }
 
  private:
   Exchange exchange() const { return {channel_.comm, channel_.group, channel_.cut}; }
@@ -76,7 +76,7 @@ class MpiCommunicator : public Communicator {
   std::vector<Phase> sum_phases(const Reduction& reduction, const Slices& slices) const;
 
   Channel channel_;
-  SumGroup group_;
+  SumGroup sum_group_;
 };
 
 }  // namespace ztrain::runtime

@@ -101,7 +101,7 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
   if (group.comm == MPI_COMM_NULL) return nullptr;
   MPI_Comm comm = group.comm;
   check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
-  return make_nccl_communicator(std::move(handle), device_, group.queue, group.sums, options_.nccl_sums);
+  return make_nccl_communicator(std::move(handle), device_, group.queue, group.sum_group, options_.nccl_sums);
 }
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {

@@ -84,7 +84,7 @@ class NcclCommunicator final : public Communicator {
       : handle_(std::move(handle)),
         channel_(std::make_shared<QueueChannel>(device, queue)),
         stream_(static_cast<cudaStream_t>(device.native_stream(queue))),
-        group_(group),
+        sum_group_(group),
         nccl_sums_(nccl_sums) {}
 
   int rank() const override { return handle_->rank(); }
@@ -106,7 +106,7 @@ class NcclCommunicator final : public Communicator {
                                              std::int64_t stride) override {
     rank_sum(in, out, accumulate);  // refuses types before the first start
     const Slices slices = reduce_scatter_slices(size(), count, stride);
-    const std::int64_t sent = reduce_scatter_sent(group_, in, count);
+    const std::int64_t sent = reduce_scatter_sent(sum_group_, in, count);
     // A group of one has no workspace, and nothing to exchange.
     const bool as_it_is = in == out && !accumulate;
     if (!summed_by_nccl(in) || (size() == 1 && !as_it_is))
@@ -127,7 +127,7 @@ class NcclCommunicator final : public Communicator {
     Step scatter = summed_by_nccl(type) ? reduce_slices(from, own, type, slices)
                                         : exchanged_sum({from, type, own, type, false, workspace}, slices);
     return queued(one_after_the_other(std::move(scatter), gather_slices(to, type, slices)),
-                  all_reduce_sent(group_, rank(), type, count));
+                  all_reduce_sent(sum_group_, rank(), type, count));
   }
 
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override {
@@ -225,7 +225,7 @@ class NcclCommunicator final : public Communicator {
   /// The sum that CPU ranks form, with its bits: see sum_steps.
   Step exchanged_sum(const Reduction& reduction, const Slices& slices) const {
     std::vector<Step> all;
-    for (SumStep& step : sum_steps(group_, rank(), reduction, slices)) {
+    for (SumStep& step : sum_steps(sum_group_, rank(), reduction, slices)) {
       std::vector<StreamWork> sums;
       for (const SumWork& s : step.sums)
         sums.push_back(rank_sum_work(s.in, s.out, s.accumulate, s.sources, s.to, s.count));
@@ -255,7 +255,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclHandle> handle_;
   std::shared_ptr<QueueChannel> channel_;
   cudaStream_t stream_;
-  SumGroup group_;
+  SumGroup sum_group_;
   bool nccl_sums_;
 };
 

@@ -143,7 +143,7 @@ class StagedCommunicator final : public Communicator {
     const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
     Staged s;
     const std::int64_t at = s.place(size() * bytes), result = s.place(count * size_of(out)),
-                       workspace = s.place(reduce_scatter_workspace(inner_->sums(), in, count));
+                       workspace = s.place(reduce_scatter_workspace(inner_->sum_group(), in, count));
     if (step == bytes) {
       s.copy_out(full, at, size() * bytes);
     } else {
@@ -164,7 +164,7 @@ class StagedCommunicator final : public Communicator {
     const std::int64_t bytes = count * size_of(type);
     Staged s;
     const std::int64_t at = s.place(bytes),
-                       workspace = s.place(all_reduce_workspace(inner_->sums(), type, count));
+                       workspace = s.place(all_reduce_workspace(inner_->sum_group(), type, count));
     s.copy_out(from, at, bytes);
     s.copy_in(to, at, bytes);
     s.prepare = [=, &inner = *inner_](std::byte* staging) {

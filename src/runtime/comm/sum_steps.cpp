@@ -15,9 +15,7 @@ class Steps {
         index_(rank % group.on_node),
         node_(rank / group.on_node),
         reduction_(reduction),
-        slices_(slices),
-        partials_(static_cast<std::byte*>(reduction.workspace)),
-        arrivals_(partials_ + group.nodes() * partial_sum_bytes(slices.longest)) {}
+        slices_(slices) {}
 
   /// All contributions to this rank's slice, in rank order.
   SumStep over_ranks() const {
@@ -37,7 +35,7 @@ class Steps {
     return step;
   }
 
-  /// What this node's members have for the slice of this rank's counterpart on each node.
+  /// Sums this node's contributions to the slices of this rank's counterparts on all nodes.
   SumStep within_node() const {
     SumStep step;
     const int members = group_.on_node;
@@ -48,7 +46,7 @@ class Steps {
         const int theirs = node * members + to, ours = node * members + index_;
         step.sends.push_back({node_ * members + to, slice(theirs), bytes_of(theirs)});
         step.receives.push_back({node_ * members + from,
-                                 arrivals_ + exchange_slot(from, index_) * row + node * slot,
+                                 arrivals() + exchange_slot(from, index_) * row + node * slot,
                                  bytes_of(ours)});
       }
     }
@@ -57,7 +55,7 @@ class Steps {
       step.sums.push_back({reduction_.in,
                            DType::f32,
                            false,
-                           {slice(ours), arrivals_ + node * slot, row, index_, members},
+                           {slice(ours), arrivals() + node * slot, row, index_, members},
                            partial(node),
                            slices_.length(ours)});
     }
@@ -74,12 +72,12 @@ class Steps {
       const int theirs = to * group_.on_node + index_;
       step.sends.push_back({theirs, partial(to), partial_sum_bytes(slices_.length(theirs))});
       step.receives.push_back(
-          {from * group_.on_node + index_, arrivals_ + exchange_slot(from, node_) * own, own});
+          {from * group_.on_node + index_, arrivals() + exchange_slot(from, node_) * own, own});
     }
     step.sums.push_back({DType::f32,
                          reduction_.out,
                          reduction_.accumulate,
-                         {partial(node_), arrivals_, own, node_, nodes},
+                         {partial(node_), arrivals(), own, node_, nodes},
                          reduction_.to,
                          slices_.length(rank_)});
     return step;
@@ -90,13 +88,16 @@ class Steps {
   const std::byte* slice(int rank) const {
     return moved(reduction_.from, rank * slices_.step * size_of(reduction_.in));
   }
-  std::byte* partial(int node) const { return partials_ + node * partial_sum_bytes(slices_.longest); }
+  std::byte* partial(int node) const {
+    return moved(reduction_.workspace, node * partial_sum_bytes(slices_.longest));
+  }
+  /// Where contributions of the node's members arrive, and later the partial sums of other nodes.
+  std::byte* arrivals() const { return partial(group_.nodes()); }
 
   SumGroup group_;
   int rank_, index_, node_;  ///< index_: among the members on the node
   const Reduction& reduction_;
   const Slices& slices_;
-  std::byte *partials_, *arrivals_;
 };
 
 }  // namespace

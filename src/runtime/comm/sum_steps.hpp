@@ -1,5 +1,5 @@
 #pragma once
-// What a reduction does that is exchanged rank by rank: messages and sums as data, for whoever moves them.
+// Describes a reduction over exchanged slices as data: messages and sums, which MPI or NCCL carries out.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace ztrain::runtime {
 
 /// How the elements of all ranks are cut: rank r has length(r) elements, which begin at r * step.
 struct Slices {
-  std::int64_t step, longest, total;  ///< elements; the last slices are short or empty if total says so
+  std::int64_t step, longest, total;  ///< elements: between slices, of the longest, of all
 
   std::int64_t length(int rank) const {
     const std::int64_t left = total - rank * longest;

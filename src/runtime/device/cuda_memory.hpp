@@ -40,18 +40,19 @@ class CudaMemory final : public memory::Provider {
   std::map<std::byte*, void*> allocations_;  ///< what the source gave, by what was made of it
 };
 
-/// Kernels reach it too, by the same addresses. Large regions are of huge pages of the GPU's NUMA node, taken
-/// by many threads and then registered with CUDA: CUDA's own allocation takes and clears them in one thread.
+/// Kernels reach it too, by the same addresses. Large regions are huge pages of the GPU's NUMA node, which
+/// many threads take and CUDA then registers. CUDA's own allocation clears memory in one thread, which is
+/// slow.
 class PinnedMemory final : public memory::Provider {
  public:
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
-  void tell(memory::Progress progress) override { progress_ = std::move(progress); }
+  void report_progress_to(memory::AllocationProgress progress) override { progress_ = std::move(progress); }
 
  private:
   std::byte* register_pages(std::int64_t bytes);
 
-  memory::Progress progress_;
+  memory::AllocationProgress progress_;
   std::map<std::byte*, std::unique_ptr<memory::HugeBuffer>> registered_;
 };
 

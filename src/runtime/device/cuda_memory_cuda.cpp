@@ -27,7 +27,7 @@ void wait_for_device() {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-/// Of the current device; -1: the driver does not know it.
+/// Returns an attribute of the current device, or -1 if the driver does not know it.
 int attribute(cudaDeviceAttr wanted) {
   int gpu = 0, value = -1;
   if (cudaGetDevice(&gpu) == cudaSuccess && cudaDeviceGetAttribute(&value, wanted, gpu) == cudaSuccess)
@@ -115,9 +115,9 @@ std::byte* PinnedMemory::allocate(const std::string& name, std::int64_t bytes) {
   return static_cast<std::byte*>(given);
 }
 
-/// Null where CUDA or the system refuses: the caller then asks CUDA for memory.
+/// Returns null if CUDA or the system refuses. The caller then uses CUDA's own allocation.
 std::byte* PinnedMemory::register_pages(std::int64_t bytes) {
-  // Touching more than there is ends the process without a word.
+  // The kernel kills a process that touches more memory than there is.
   if (const memory::MachineMemory machine = limits(); machine.total > 0 && bytes > machine.available)
     return nullptr;
   auto pages = std::make_unique<memory::HugeBuffer>(bytes);

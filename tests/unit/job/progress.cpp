@@ -176,6 +176,15 @@ TEST(Metadata, AnotherMeshIsTold) {
   now.mesh.shard = 2;
   EXPECT_EQ(from_metadata(metadata, now, {}, "step_70").note,
             "step_70 was written on mesh 1 x 1 x 4 x 1 x 1, and is read on mesh 1 x 1 x 2 x 1 x 1 now\n");
+  now = before;
+  now.mesh.per_node = 2;
+  EXPECT_EQ(from_metadata(metadata, now, {}, "step_70").note, "") << "all is in fp32";
+  now.precision.reduce = DType::bf16;
+  const config::Deck reduced = now;
+  now.mesh.per_node = 4;
+  EXPECT_EQ(from_metadata(to_metadata(some_progress(), reduced, {}, "1.0.0"), now, {}, "step_70").note,
+            "step_70 was written with 2 ranks on a node, and there are 4 now: sums of 16-bit elements over "
+            "several nodes differ in the last bits; cluster.ranks_per_node = 2 goes on as before\n");
 }
 
 TEST(Metadata, WhatMayNotChangeIsToldWithEachWayOut) {

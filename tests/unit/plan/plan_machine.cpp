@@ -12,18 +12,21 @@ using namespace program;
 using test::Builder;
 
 TEST(Simulate, SumsOf16BitsLeaveTheNodeOncePerNode) {
-  const auto seconds = [](DType in, int per_node) {
+  const auto seconds = [](DType in, int per_node, int ranks = 16) {
     Builder b;
-    b.program.mesh[Axis::shard] = 16;
+    b.program.mesh[Axis::shard] = ranks;
     b.program.mesh.per_node = per_node;
-    const TensorId full = b.transient("full", 16 * 30), shard = b.transient("shard", 30);
+    const TensorId full = b.transient("full", ranks * 30), shard = b.transient("shard", 30);
     b.program.tensor(full).dtype = b.program.tensor(shard).dtype = in;
     program::emit_reduce_scatter(b.program, "sum", {full}, shard, Axis::shard, false, {});
     Machine m;
     m.inter_node_bandwidth = 1, m.latency = 0;
+    if (per_node > 0) m.ranks_per_node = per_node;
     return duration_of(b.program, b.program.ops.back(), m);
   };
   EXPECT_DOUBLE_EQ(seconds(DType::bf16, 8), 30 * 4) << "a partial sum in fp32 for the other node";
+  EXPECT_DOUBLE_EQ(seconds(DType::bf16, 1, 2), 30 * 2) << "a rank on each node";
+  EXPECT_DOUBLE_EQ(seconds(DType::bf16, 4, 6), 30 * 2 * 2) << "nodes of four and of two";
   EXPECT_DOUBLE_EQ(seconds(DType::bf16, 0), 30 * 2 * 15 / 8.0) << "a ring, which NCCL's own sums are";
   EXPECT_DOUBLE_EQ(seconds(DType::f32, 8), 30 * 4 * 15 / 8.0) << "a ring";
 }
@@ -32,14 +35,14 @@ TEST(Machine, CommunicationTakesMultiprocessors) {
   config::Device options;
   options.nccl_max_ctas = 16, options.nccl_max_ctas_pairs = 4;
   MeshShape mesh;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "one rank: all";
+  EXPECT_EQ(product_multiprocessors(132, mesh, options), 0) << "one rank: all";
   mesh[Axis::pipeline] = 2;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 128) << "pairs alone";
+  EXPECT_EQ(product_multiprocessors(132, mesh, options), 128) << "pairs alone";
   mesh[Axis::tensor] = 2;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 116);
-  EXPECT_EQ(multiprocessors_left(0, mesh, options), 0) << "no GPU";
+  EXPECT_EQ(product_multiprocessors(132, mesh, options), 116);
+  EXPECT_EQ(product_multiprocessors(0, mesh, options), 0) << "no GPU";
   options.nccl_max_ctas = 0;
-  EXPECT_EQ(multiprocessors_left(132, mesh, options), 0) << "unknown";
+  EXPECT_EQ(product_multiprocessors(132, mesh, options), 0) << "unknown";
 }
 
 TEST(Simulate, ComputesOnWhatCommunicationLeavesAndIsLaunchedByAHost) {
@@ -55,6 +58,8 @@ TEST(Simulate, ComputesOnWhatCommunicationLeavesAndIsLaunchedByAHost) {
   EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 7) << "the first op is issued for a second";
   m.launch = 5;
   EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 17) << "three launches, and the last op";
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).exposed, 0)
+      << "waiting for a launch is not waiting for communication";
 }
 
 }  // namespace

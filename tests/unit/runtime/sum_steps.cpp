@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/index.hpp"
 #include "runtime/device/stream_work.hpp"
 #include "tests/support/comm_values.hpp"
 
@@ -19,7 +20,7 @@ using test::same_bits;
 
 /// Bytes that one rank sent, in all and to other nodes.
 struct Sent {
-  std::int64_t all = 0, leaving = 0;
+  std::int64_t all = 0, out_of_node = 0;
 };
 
 /// A rank's memory. The workspace has the bytes of the formula and no more.
@@ -59,7 +60,7 @@ void run_step(SumGroup group, std::vector<Rank>& ranks, std::size_t step, std::v
       const auto* const data = static_cast<const std::byte*>(s.data);
       wires[{r, s.to}].emplace_back(data, data + s.bytes);
       sent[static_cast<std::size_t>(r)].all += s.bytes;
-      if (s.to / group.on_node != r / group.on_node) sent[static_cast<std::size_t>(r)].leaving += s.bytes;
+      if (s.to / group.on_node != r / group.on_node) sent[static_cast<std::size_t>(r)].out_of_node += s.bytes;
     }
   for (int r = 0; r < group.ranks; ++r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
@@ -101,7 +102,9 @@ TEST(SumSteps, ReduceScatterAddsUpByNode) {
         const SumGroup group(ranks, on_node);
         for (const Sent& sent : run(group, reduce_scatter_slices(ranks, count, stride))) {
           EXPECT_EQ(sent.all, reduce_scatter_sent(group, DType::bf16, count));
-          EXPECT_EQ(sent.leaving, reduce_scatter_leaving(group, DType::bf16, count));
+          EXPECT_EQ(sent.out_of_node, group.by_node(DType::bf16)
+                                          ? partial_sums_out_of_node(group, count)
+                                          : (ranks - on_node) * count * size_of(DType::bf16));
         }
       }
 }
@@ -123,14 +126,15 @@ TEST(SumSteps, AllReduceHasShortSlices) {
 // Two nodes of eight: one partial sum in fp32 instead of eight contributions in bf16.
 TEST(SumSteps, AQuarterOfTheBytesLeavesTheNode) {
   const std::int64_t count = 64;
-  std::int64_t leaving = 0, rank_by_rank = 0;
+  std::int64_t out_of_node = 0, rank_by_rank = 0;
   const SumGroup group(16, 8);
-  for (const Sent& sent : run(group, reduce_scatter_slices(16, count, count))) leaving += sent.leaving;
+  for (const Sent& sent : run(group, reduce_scatter_slices(16, count, count)))
+    out_of_node += sent.out_of_node;
   const auto ranks = ranks_of({16, 16}, reduce_scatter_slices(16, count, count));  // the order of one node
   for (int r = 0; r < 16; ++r)
     for (const SumSend& s : ranks[static_cast<std::size_t>(r)].steps[0].sends)
       if (s.to / 8 != r / 8) rank_by_rank += s.bytes;
-  EXPECT_EQ(4 * leaving, rank_by_rank);
+  EXPECT_EQ(4 * out_of_node, rank_by_rank);
 }
 
 TEST(SumGroup, FollowsTheNodesOfTheMesh) {
@@ -138,10 +142,13 @@ TEST(SumGroup, FollowsTheNodesOfTheMesh) {
   mesh[Axis::replicate] = 2, mesh[Axis::shard] = 4, mesh[Axis::tensor] = 2;
   const auto check = [&](int per_node, AxisSet axes, int ranks, int on_node) {
     mesh.per_node = per_node;
-    for (int r = 0; r < mesh.ranks(); ++r) {
-      const SumGroup group = sum_group(Coordinate(mesh, r), axes);
-      EXPECT_EQ(group.ranks, ranks) << to_string(axes) << ", " << per_node << " on a node";
-      EXPECT_EQ(group.on_node, on_node) << to_string(axes) << ", " << per_node << " on a node";
+    const SumGroup group = sum_group(mesh, axes);
+    EXPECT_EQ(group.ranks, ranks) << to_string(axes) << ", " << per_node << " on a node";
+    EXPECT_EQ(group.on_node, on_node) << to_string(axes) << ", " << per_node << " on a node";
+    for (int r = 0; per_node > 0 && on_node < ranks && r < mesh.ranks(); ++r) {
+      const std::vector<int> members = Coordinate(mesh, r).group(axes);
+      for (int m = 0; m < ranks; ++m)
+        EXPECT_EQ(members[at(m)] / per_node, members[at(m / on_node * on_node)] / per_node) << r << " " << m;
     }
   };
   const AxisSet data = Axis::replicate | Axis::shard;
@@ -158,6 +165,12 @@ TEST(SumGroup, FollowsTheNodesOfTheMesh) {
   mesh = {};
   mesh[Axis::shard] = 4, mesh[Axis::tensor] = 3;
   check(4, Axis::shard, 4, 4);  // ranks 0, 3, 6, 9 on nodes 0, 0, 1, 2
+  mesh = {};
+  mesh[Axis::replicate] = 9, mesh[Axis::shard] = 8;
+  check(36, Axis::shard, 8, 8);  // ranks 32 to 39 on two nodes, the other groups on one
+  mesh = {};
+  mesh[Axis::shard] = 16, mesh.inner_of(Axis::shard) = 8;
+  check(4, AxisSet::inner(Axis::shard), 8, 4);
   EXPECT_TRUE(SumGroup(16, 8).by_node(DType::f16));
   EXPECT_FALSE(SumGroup(16, 8).by_node(DType::f32)) << "NCCL sums it in rings";
   EXPECT_FALSE(SumGroup(16, 2).by_node(DType::bf16)) << "no fewer bytes";
