@@ -33,6 +33,7 @@ std::vector<OtherSums> with_other_sums(const Question& question, const Cost& own
   constexpr double worth_a_look = 0.05, worth_saying = 0.98;
   std::vector<OtherSums> found;
   if (own.step.exposed < worth_a_look * own.step.seconds || !reduces(own)) return found;
+  if (!verdict_of(own).fits()) return found;  // what makes it fit comes first
   for (Change& change : ways(own.deck)) {
     Trial trial = try_fit(question, change.overrides, {.detail = Detail::step, .proven = false});
     if (trial.cost && trial.cost->step.seconds <= worth_saying * own.step.seconds)
