@@ -1,6 +1,7 @@
 // Where arenas come from on GPUs: NCCL's memory on every rank, or on none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/launch/backend.hpp"
@@ -122,6 +123,28 @@ TEST(Arenas, AreCudasWhereNoCommunicatorIsNccls) {
   Held job({}, {.of_one = false});
   EXPECT_EQ(job.of_nccl(), session().size() > 1);
   EXPECT_EQ(job.arenas.note, "");
+}
+
+/// What connections take of the device is known before the arenas are, so that a full GPU is seen at the
+/// start and not in the first step.
+TEST(Arenas, ComeBehindConnections) {
+  if (session().size() == 1) GTEST_SKIP() << "nothing is connected";
+  kernels::initialize_backend();
+  for (const bool full : {false, true}) {
+    late_nccl::configure(
+        {.patience = 20, .connection_bytes = static_cast<std::size_t>((full ? 1100 : 1) * mib)});
+    const test::TinyModel model;
+    auto device = test::make_late_device({}, session().local_rank());
+    auto backend = std::make_unique<runtime::NcclBackend>(session(), device->cuda(), runtime::NcclOptions{});
+    const job::Worker worker(session(), model.graph(DType::bf16),
+                             test::spec_of_ranks(model, "FULL_SHARD", session().size()), job::WorkerOptions{},
+                             {std::move(device), std::move(backend)});
+    const bool told = std::ranges::any_of(worker.notes(), [](const engine::Note& note) {
+      return contains(note.text, "of the device's memory to libraries, and 2.00 GiB are wanted");
+    });
+    EXPECT_EQ(told, full);
+  }
+  EXPECT_EQ(late_nccl::failure(), "");
 }
 
 /// Wants its arenas elsewhere, where there are so many bytes.

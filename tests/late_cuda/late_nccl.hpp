@@ -42,7 +42,9 @@ struct Options {
   /// streams allow.
   bool one_at_a_time = false;
   Fault fault = Fault::none;  ///< what fails on this rank
-  int version = 0;            ///< version that ncclGetVersion reports; 0: the headers'
+  /// Bytes of the device that a communicator takes at its first call, as connections and rings do.
+  std::size_t connection_bytes = 0;
+  int version = 0;  ///< version that ncclGetVersion reports; 0: the headers'
 };
 
 void configure(const Options& options);

@@ -68,6 +68,18 @@ bool Memory::give_up(void* data) {
   return true;
 }
 
+bool Memory::take_room(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (used_ + bytes > total_) return false;
+  used_ += bytes;
+  return true;
+}
+
+void Memory::give_room(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  used_ -= bytes;
+}
+
 bool Memory::contains(const void* data, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   const auto* const begin = static_cast<const std::byte*>(data);

@@ -23,6 +23,9 @@ class Memory {
   bool adopt(void* data, std::size_t bytes);
   /// False: it was not adopted.
   bool give_up(void* data);
+  /// Bytes that nobody reads or writes count as taken, until give_room. False: there is not that much.
+  bool take_room(std::size_t bytes);
+  void give_room(std::size_t bytes);
   /// All of [data, data + bytes) is of one allocation.
   bool contains(const void* data, std::size_t bytes) const;
   std::size_t total() const { return total_; }

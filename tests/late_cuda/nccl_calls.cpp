@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
+#include "tests/late_cuda/memory.hpp"
 #include "tests/late_cuda/nccl_launch.hpp"
 
 using namespace late_nccl;
@@ -112,6 +113,15 @@ bool connected(ncclComm& comm, const std::vector<Call>& calls, double since) {
   return all;
 }
 
+/// Takes the device's memory for the communicator's connections, unless it is taken.
+void take_connections(ncclComm& comm) {
+  const std::size_t bytes = Library::get().options.connection_bytes;
+  if (comm.connections || bytes == 0) return;
+  REQUIRE(late_cuda::device_memory().take_room(bytes), "no memory of the device is left for connections");
+  comm.connections =
+      std::shared_ptr<void>(&comm, [bytes](void*) { late_cuda::device_memory().give_room(bytes); });
+}
+
 /// Gives the calls to the stream, as one operation, late.
 ncclResult_t issue(const std::shared_ptr<ncclComm>& comm, cudaStream_t stream, std::vector<Call> calls) {
   REQUIRE(calls.size() <= most_calls, "the late NCCL takes {} calls in a group", most_calls);
@@ -121,6 +131,7 @@ ncclResult_t issue(const std::shared_ptr<ncclComm>& comm, cudaStream_t stream, s
     call.signature.calls = collectives;
     call.signature.index = call.signature.kind < Kind::send ? index++ : 0;
   }
+  take_connections(*comm);
   ++comm->launches;
   comm->resources->stream = stream;
   if (collectives > 0) comm->clique->self().connected.store(1);

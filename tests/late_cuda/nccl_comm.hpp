@@ -39,6 +39,7 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
   std::function<ncclResult_t()> background;
   ncclResult_t state = ncclSuccess;
   std::vector<std::unique_ptr<late_nccl::Region>> registered;
+  std::shared_ptr<void> connections;  ///< memory of the device that they take; null: there are none yet
   std::uint64_t launches = 0, splits = 0;
   /// One more owner for each launch that a stream has and that has not run.
   std::shared_ptr<char> under_way = std::make_shared<char>();
