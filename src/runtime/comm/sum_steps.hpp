@@ -54,7 +54,7 @@ struct SumStep {
   std::vector<SumWork> sums;
 };
 
-/// What a reduction reads and writes. `to` gets `out`, and is added to with accumulate.
+/// Names what a reduction reads and writes. `to` gets `out`, and is added to with accumulate.
 struct Reduction {
   const void* from;  ///< the slices of all ranks
   DType in;
