@@ -1,9 +1,10 @@
-# ztrain_layer(NAME [BOOKKEEPING] [APART] [EXCEPT rooms...] [TABLES sources...] [LINK targets...]): one library per layer, from all sources
-# of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
+# ztrain_layer(NAME [BOOKKEEPING] [APART] [EXCEPT rooms...] [OF_OPS prefix] [TABLES sources...] [LINK targets...]): one library per layer,
+# from all sources of its folder and the rooms in it. Where CPU and GPU differ, a source is chosen by its name: *_cpu.cpp for CPU builds;
 # *_cuda.cpp and *.cu, which need the CUDA toolkit alone, for CUDA builds.
 # BOOKKEEPING: no loops over data in it, so that -O1 is enough.
 # APART: each source is compiled alone in every build.
 # EXCEPT: rooms whose sources are other libraries'.
+# OF_OPS: it has those sources of the ops' folders, too, whose names begin so: kernels/NAME/rules*.cpp or binding*.cpp.
 # TABLES: sources with tables to which others add rows (tests/additions).
 set(ZTRAIN_WARNINGS -Wall -Wextra -Wshadow -Wno-unknown-pragmas)
 if(ZTRAIN_WERROR)
@@ -38,9 +39,15 @@ function(ztrain_group_sources target)
 endfunction()
 
 function(ztrain_layer name)
-  cmake_parse_arguments(ARG "BOOKKEEPING;APART" "" "EXCEPT;LINK;TABLES" ${ARGN})
+  cmake_parse_arguments(ARG "BOOKKEEPING;APART" "OF_OPS" "EXCEPT;LINK;TABLES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cpp ${CMAKE_CURRENT_SOURCE_DIR}/*.cu)
+  if(ARG_OF_OPS)
+    file(GLOB_RECURSE of_ops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/${ARG_OF_OPS}*.cpp)
+    list(APPEND sources ${of_ops})
+  else()
+    list(FILTER sources EXCLUDE REGEX "/kernels/.*/(rules|binding)[^/]*$")
+  endif()
   foreach(room ${ARG_EXCEPT})
     foreach(source ${sources})
       string(FIND ${source} ${CMAKE_CURRENT_SOURCE_DIR}/${room}/ place)
@@ -76,4 +83,20 @@ function(ztrain_layer name)
     target_include_directories(ztrain_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
     target_link_libraries(ztrain_${name} INTERFACE ${ARG_LINK})
   endif()
+endfunction()
+
+# ztrain_list_ops(FILE PREFIX FOLDERS...): writes a line ZTRAIN_FOLDER(NAME) for each source of the folders whose name begins
+# with the prefix: rules.cpp of kernels/rope makes "rope", rules_split.cpp of kernels/head "head_split".
+function(ztrain_list_ops file prefix)
+  set(text "")
+  foreach(folder ${ARGN})
+    get_filename_component(name ${folder} NAME)
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/${prefix}*.cpp)
+    foreach(source ${sources})
+      get_filename_component(part ${source} NAME_WE)
+      string(REPLACE ${prefix} ${name} part ${part})
+      string(APPEND text "ZTRAIN_FOLDER(${part})\n")
+    endforeach()
+  endforeach()
+  file(CONFIGURE OUTPUT ${file} CONTENT "${text}")
 endfunction()

@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 import kernel_sources
-from kernel_limits import LOCAL, Kernel, refused
+from kernel_limits import LOCAL, Kernel, excuse, refused
 
 # Kernels that move data at memory speed, and where they must have 16-byte accesses. In "either" one side may be of a
 # narrower type: what a warp moves then lies side by side in 8 or 4 bytes per thread.
@@ -49,7 +49,7 @@ WIDE = {
     "LargestOfRows": "loads",
     "EncodeRows": "loads",
 }
-WRAPPERS = r"^(?:PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|Shifted<)"
+WRAPPERS = r"^(?:(?:Row)?PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|Shifted<)"
 
 
 # What Kokkos' own kernel says of the one inside it, demangled.
@@ -174,7 +174,7 @@ def base(name):
 def complaints(kernels):
     for kernel in kernels:
         name = base(kernel.name)
-        yield from refused(kernel, name)
+        yield from refused(kernel)
         wide = {"loads": kernel.loads[0] > 0, "stores": kernel.stores[0] > 0}
         need = WIDE.get(name)
         missing = {"both": [s for s in wide if not wide[s]], "either": [] if any(wide.values()) else list(wide),
@@ -206,8 +206,8 @@ def show(kernels):
     for k in kernels:
         loads, stores = (f"{a} of {b}" for a, b in (k.loads, k.stores))
         print(f"{k.name:{width}}  {k.arch:7} {k.registers:9}  {k.stack:5}  {k.local:5}  {loads:>13}  {stores:>14}")
-    for name in sorted({base(k.name) for k in kernels if k.stack or k.local} & set(LOCAL)):
-        print(f"{name}: {LOCAL[name]}")
+    for pattern in sorted({excuse(k.name) for k in kernels if k.stack or k.local} - {None}):
+        print(f"{pattern}: {LOCAL[pattern]}")
 
 
 def report(files, options):
@@ -244,7 +244,7 @@ def check_sources():
         registers = {a: max(k.registers for k in kernels if k.arch == "sm_" + a) for a in known}
         print(f"{os.path.relpath(source, root)}: {len(kernels) // len(known)} kernels; most registers "
               + ", ".join(f"{registers[a]} on sm_{a}" for a in known))
-        problems += [p for k in kernels for p in refused(k, base(k.name))]
+        problems += [p for k in kernels for p in refused(k)]
     return problems
 
 

@@ -1,6 +1,6 @@
 #pragma once
 // What a step of a rule on flat arrays is made of: the combinations of types that there are kernels for, and
-// arrays of these types. The host's loops (kernels/host) and the threads of GPUs (optimizer_quanta.hpp) work
+// arrays of these types. The host's loops (host) and the threads of GPUs (optimizer_quanta.hpp) work
 // on the same. Included by kernel sources only.
 
 #include <array>

@@ -91,12 +91,14 @@ KOKKOS_INLINE_FUNCTION void step_pack(const typename Rule::template Coefficients
   if constexpr (!std::is_same_v<P, W>) store_pack<whole>(copy, arrays.copy, n);
 }
 
-/// A few elements, as step_elements of kernels/host/optimizer_blocks.hpp steps many.
+/// At most a pack of elements, as step_elements of kernels/optimizer/host/optimizer_blocks.hpp steps many.
+/// Unrolled, so that random bits stay in registers.
 template <class Rule, class Round, class P, class W, class G, class... M>
 KOKKOS_INLINE_FUNCTION void step_each(const typename Rule::template Coefficients<acc_t<W>>& c, Round round,
                                       std::int64_t n, const BlockArrays<P, W, G>& arrays, M*... states) {
   using A = acc_t<W>;
-  for (std::int64_t i = 0; i < n; ++i) {
+  unrolled<pack>([&](auto i) {
+    if (i >= n) return;
     const auto element = [&](auto... state) {
       const A value = Rule::step(load(arrays.stepped[i]), static_cast<A>(arrays.gradient[i]), c, state...);
       ((states[i] = static_cast<M>(state)), ...);
@@ -104,7 +106,7 @@ KOKKOS_INLINE_FUNCTION void step_each(const typename Rule::template Coefficients
       if constexpr (!std::is_same_v<P, W>) arrays.copy[i] = static_cast<P>(value);
     };
     element(static_cast<A>(states[i])...);
-  }
+  });
 }
 
 /// States of one type M, beginning with a lane's elements.
@@ -140,7 +142,7 @@ KOKKOS_INLINE_FUNCTION void decode_lane(const typename Codec::Map& map, const Co
     numbers[i] = i < n ? static_cast<A>(Codec::decode(map, codes.at[i]) * absmax) : A(0);
 }
 
-/// As encode of kernels/host/optimizer_blocks.hpp, over the lanes.
+/// As encode of kernels/optimizer/host/optimizer_blocks.hpp, over the lanes.
 template <class Codec, class Threads, class A>
 KOKKOS_INLINE_FUNCTION void encode_lane(const Threads& threads, const typename Codec::Map& map,
                                         const A* numbers, bool whole, std::int64_t n,

@@ -8,9 +8,12 @@
 #include "engine/kernel_table.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/init.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/head/record.hpp"
+#include "kernels/linear/record.hpp"
 #include "plan/step_time.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::bench {
 namespace {

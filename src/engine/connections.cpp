@@ -14,7 +14,7 @@ namespace {
 using program::CommKind;
 
 /// NCCL chooses by size how a collective goes; behind this it chooses nothing else.
-constexpr std::int64_t largest = std::int64_t{64} << 20;
+constexpr std::int64_t largest_message = std::int64_t{64} << 20;
 
 /// One of the messages that stand for all of their kind. Ranks go through them in this order, which all
 /// share.
@@ -27,7 +27,7 @@ struct Kind {
   int exponent;  ///< of 4, which gives bytes that are no fewer
   auto operator<=>(const Kind&) const = default;
 
-  std::int64_t bytes() const { return std::min(largest, std::int64_t{1} << (2 * exponent)); }
+  std::int64_t bytes() const { return std::min(largest_message, std::int64_t{1} << (2 * exponent)); }
 };
 
 Kind kind_of(const program::Program& p, const program::Op& op) {
@@ -35,7 +35,7 @@ Kind kind_of(const program::Program& p, const program::Op& op) {
   const int ranks = p.mesh.size(op.comm.axes);
   const std::int64_t bytes = sent.bytes() * (op.comm.kind == CommKind::all_gather ? ranks : 1);
   const int bits =
-      std::bit_width(static_cast<std::uint64_t>(std::clamp<std::int64_t>(bytes, 2, largest) - 1));
+      std::bit_width(static_cast<std::uint64_t>(std::clamp<std::int64_t>(bytes, 2, largest_message) - 1));
   const bool pair = op.comm.kind == CommKind::send || op.comm.kind == CommKind::recv;
   return {key_of(p, op),
           pair ? CommKind::send : op.comm.kind,

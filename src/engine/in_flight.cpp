@@ -7,7 +7,6 @@
 namespace ztrain::engine {
 namespace {
 
-using program::Op;
 using program::OpId;
 using program::Program;
 using program::Tensor;
@@ -25,7 +24,7 @@ bool overlap(const Program& program, TensorId a, TensorId b) {
          begin(b, second) < begin(a, first) + program.tensor(a).bytes();
 }
 
-bool touches(const Program& program, const std::vector<TensorId>& written, const Op& other) {
+bool touches(const Program& program, const std::vector<TensorId>& written, const program::Op& other) {
   const auto meets = [&](TensorId w) {
     const auto shared = [&](TensorId t) { return overlap(program, w, t); };
     return std::ranges::any_of(other.inputs, shared) || std::ranges::any_of(other.outputs, shared);
@@ -40,7 +39,7 @@ InFlight::InFlight(const Program& program, const program::Issues& issues, const 
   std::array<std::vector<OpId>, program::stream_count> started;  // since the stream last did something else
   for (OpId issue = 0; issue < issues.size(); ++issue) {
     const Site& site = sites[static_cast<std::size_t>(issue)];
-    const Op& op = issues.op(issue);
+    const program::Op& op = issues.op(issue);
     std::vector<OpId>& before = started[at(op.stream)];
     if (!site.host_driven) {
       before.clear();

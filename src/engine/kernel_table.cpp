@@ -2,23 +2,31 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.hpp"
 
 namespace ztrain::engine {
 
-// Each kind of ops has a file, which gives its rows.
+// Each folder of kernels gives its rows by a function; the list of folders is written when the build is
+// configured.
 using Kind = std::span<const KernelRow>();
-Kind model_kernels, product_kernels, fp8_kernels, attention_kernels, head_kernels, step_kernels, copy_kernels,
-    message_kernels, optimizer_kernels;
+#define ZTRAIN_FOLDER(name) Kind name##_kernels;
+#include "op_binding.inc"
+#undef ZTRAIN_FOLDER
 
 namespace {
 
 constexpr Kind* kinds[] = {
-    model_kernels, product_kernels, fp8_kernels,     attention_kernels, head_kernels,
-    step_kernels,  copy_kernels,    message_kernels, optimizer_kernels,
+#define ZTRAIN_FOLDER(name) name##_kernels,
+#include "op_binding.inc"
+#undef ZTRAIN_FOLDER
 };
+
+const KernelRow& row_of(const program::Op& op) {
+  for (const auto kind : kinds)
+    for (const KernelRow& row : kind())
+      if (row.op == op.type) return row;
+  ASSERT(false, "no kernel named '{}' in the kernel table", op.type);
+}
 
 }  // namespace
 
@@ -29,10 +37,7 @@ std::vector<std::span<const KernelRow>> kernel_table() {
 }
 
 bool calls_library(const program::Op& op) {
-  constexpr Kind* of_libraries[] = {product_kernels, fp8_kernels, attention_kernels, head_kernels};
-  return std::ranges::any_of(of_libraries, [&](Kind* kind) {
-    return std::ranges::any_of(kind(), [&](const KernelRow& row) { return row.op == op.type; });
-  });
+  return row_of(op).by == By::library;
 }
 
 std::string kernel_key(const program::Program& program, const program::Op& op) {
@@ -48,14 +53,9 @@ std::string kernel_key(const program::Program& program, const program::Op& op) {
 }
 
 Bound bind(const Binding& b) {
-  for (const auto kind : kinds)
-    for (const KernelRow& row : kind())
-      if (row.op == b.op.type) {
-        Bound bound = row.bind(b);
-        b.device.forget_errors();  // libraries leave some behind when they probe for algorithms
-        return bound;
-      }
-  ASSERT(false, "no kernel named '{}' in the kernel table", b.op.type);
+  Bound bound = row_of(b.op).bind(b);
+  b.device.forget_errors();  // libraries leave some behind when they probe for algorithms
+  return bound;
 }
 
 }  // namespace ztrain::engine

@@ -40,7 +40,7 @@ struct Binding {
   int time = 0;              ///< how often the op was issued before, where Program::repeat has it
   Queues* queues = nullptr;  ///< which have the threads that the host computes with; null: one is enough
 
-  /// What the op carries (model/op_records.hpp).
+  /// What the op carries (kernels/NAME/record.hpp).
   template <class Record>
   Record record() const {
     return record_of<Record>(op.attributes);
@@ -77,17 +77,21 @@ struct Bound {
   bool on_host = false;  ///< the launch is the host's own work, as Device::run_on_host takes it
 };
 
-/// How an op becomes a call. Rows stand with their binders, in a file for each kind of op.
+/// Whose kernels do the work of an op on GPUs.
+enum class By : std::uint8_t { us, library };
+
+/// How an op becomes a call. Rows stand with their binders, in kernels/NAME/binding.cpp.
 struct KernelRow {
   std::string_view op;
   Bound (*bind)(const Binding&);
+  By by = By::us;
 };
 
 /// All rows, kind by kind.
 std::vector<std::span<const KernelRow>> kernel_table();
 
-/// Returns whether a library may run the op on GPUs: the ops of the files of products, fp8, attention and
-/// heads, some of which are our own kernels.
+/// Returns whether a library may run the op on GPUs. Throws Error naming the op when the table has no kernel
+/// for it.
 bool calls_library(const program::Op& op);
 
 /// Returns a text that is equal for ops with the same type, shapes and dtypes of operands, group and flops.

@@ -1,6 +1,7 @@
 #include "model/builder.hpp"
 
 #include "base/error.hpp"
+#include "kernels/linear/record.hpp"
 
 namespace ztrain::model {
 

@@ -1,8 +1,14 @@
 #pragma once
 // Emits forward ops into a Graph; shapes follow from the inputs. Families use this alone.
 
+#include "kernels/attention/record.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/embedding/record.hpp"
+#include "kernels/head/record.hpp"
+#include "kernels/norm/record.hpp"
+#include "kernels/rope/record.hpp"
+#include "kernels/swiglu/record.hpp"
 #include "model/graph.hpp"
-#include "model/op_records.hpp"
 
 namespace ztrain::model {
 

@@ -4,7 +4,8 @@
 
 #include "base/error.hpp"
 #include "config/validate/refusals.hpp"
-#include "model/op_records.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
 
 namespace ztrain::model {
 namespace {

@@ -28,7 +28,7 @@ struct Value {
   int parameter = -1;  ///< index into Graph::parameters when role is parameter
 };
 
-/// One forward op. inputs and outputs in the order that its record names (op_records.hpp).
+/// One forward op. inputs and outputs in the order that its record names (kernels/NAME/record.hpp).
 struct Node {
   std::string op;
   std::string name;

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "model/op_records.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/embedding/record.hpp"
 
 namespace ztrain::model {
 namespace {

@@ -13,7 +13,9 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/validate/refusals.hpp"
-#include "model/op_records.hpp"
+#include "kernels/dropout/record.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/linear/record.hpp"
 
 namespace ztrain::model {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/repeat.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
-#include "model/op_records.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "plan/links.hpp"
 
 namespace ztrain::plan {

@@ -1,5 +1,5 @@
-// A kernel, an op, a pass, a family and a schedule that ztrain does not have, each a file and a row, train on
-// every mesh and are checked like its own.
+// An op in a folder of its own, a family and a schedule that ztrain does not have train on every mesh and are
+// checked like its own.
 
 #include <gtest/gtest.h>
 
@@ -7,12 +7,14 @@
 #include <cmath>
 
 #include "config/hf/architectures.hpp"
+#include "kernels/communication/record.hpp"
 #include "kernels/launch/backend.hpp"
 #include "program/jobs/pass_list.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
-#include "tests/additions/softcap.hpp"
-#include "tests/additions/softcap_kernel.hpp"
+#include "tests/additions/geglu/geglu.hpp"
+#include "tests/additions/geglu/record.hpp"
+#include "tests/additions/geglu/reference.hpp"
+#include "tests/additions/rows.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/parameter_gradients.hpp"
 #include "tests/support/test_exec.hpp"
@@ -24,20 +26,18 @@ using test::session;
 using test::StepResult;
 using test::TinyModel;
 
-constexpr double cap = 2;
-
 class Additions : public testing::Test {
  protected:
   static void SetUpTestSuite() { kernels::initialize_backend(); }
 
-  /// With bounded values before the head, and the schedule that the table has of this name.
+  /// Gated by GeGLU, and with the schedule that the table has of this name.
   static program::JobSpec spec(const TinyModel& m, int tensor, const char* strategy, const char* schedule) {
     MeshShape mesh;
     mesh[Axis::tensor] = tensor;
     mesh[Axis::shard] = session().size() / tensor;
     program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f64));
     if (tensor > 1) spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
-    spec.graph_passes.push_back([](model::Graph& graph, const Coordinate&) { model::cap_head(graph, cap); });
+    spec.graph_passes.push_back([](model::Graph& graph, const Coordinate&) { model::gate_by_geglu(graph); });
     spec.schedule = program::find_schedule(schedule);
     return spec;
   }
@@ -45,15 +45,19 @@ class Additions : public testing::Test {
 
 TEST_F(Additions, TheKernelIsTheFunctionAndItsDerivative) {
   test::TestExec exec;
-  const test::Array<double> x{-7, -1, -0.25, 0, 1e-9, 0.5, 3, 40}, dy(8, 3.0);
-  const auto n = static_cast<std::int64_t>(x.size());
-  test::Array<double> y(8), dx(8);
-  kernels::softcap<double>(*exec, {x.data(), n}, cap, {y.data(), n});
-  kernels::softcap_grad<double>(*exec, {y.data(), n}, {dy.data(), n}, cap, {dx.data(), n});
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double t = std::tanh(x[i] / cap);
-    EXPECT_NEAR(y[i], cap * t, 1e-15) << x[i];
-    EXPECT_NEAR(dx[i], 3 * (1 - t * t), 1e-14) << x[i];
+  const test::Array<double> gate{-7, -1, -0.25, 0, 1e-9, 0.5, 3, 40}, up{2, -1, 0.5, 3, -2, 1, -0.25, 1},
+      dy{1, 3, -2, 0.5, 4, -1, 2, 1};
+  const auto n = static_cast<std::int64_t>(gate.size());
+  test::Array<double> y(8), dgate(8), dup(8);
+  const auto view = [&](auto& array) { return Vector<const double>{array.data(), n}; };
+  kernels::geglu_forward<double>(*exec, view(gate), view(up), {y.data(), n});
+  kernels::geglu_backward<double>(*exec, view(gate), view(up), view(dy), {dgate.data(), n}, {dup.data(), n});
+  using kernels::reference::geglu;
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double h = 1e-5, slope = (geglu(gate[i] + h, up[i]) - geglu(gate[i] - h, up[i])) / (2 * h);
+    EXPECT_NEAR(y[i], geglu(gate[i], up[i]), 1e-14) << gate[i];
+    EXPECT_NEAR(dup[i], dy[i] * geglu(gate[i], 1), 1e-14) << gate[i];
+    EXPECT_NEAR(dgate[i], dy[i] * slope, 1e-8) << gate[i];
   }
 }
 
@@ -63,7 +67,7 @@ TEST_F(Additions, TheOpGivesTheSameGradientsOnEveryMesh) {
   const StepResult whole = test::step_result(session(), m, spec(m, 1, "NO_SHARD", "sequential"));
   program::JobSpec plain = spec(m, 1, "NO_SHARD", "sequential");
   plain.graph_passes.clear();
-  EXPECT_GT(std::abs(whole.loss - test::step_result(session(), m, plain).loss), 1e-3);
+  EXPECT_GT(std::abs(whole.loss - test::step_result(session(), m, plain).loss), 1e-5);
   for (int tensor = 1; tensor <= session().size(); tensor *= 2)
     for (const char* strategy : {"zero2", "FULL_SHARD"}) {
       SCOPED_TRACE(testing::Message() << tensor << " " << strategy);
@@ -82,15 +86,15 @@ TEST_F(Additions, TheScheduleGivesTheSameBits) {
   EXPECT_EQ(losses("forwards_first"), losses("sequential"));
 }
 
-TEST_F(Additions, TheFamilyIsKnownToTheDeckAndThePassGivesItItsOp) {
+TEST_F(Additions, TheFamilyIsKnownToTheDeckAndEmitsTheOp) {
   config::Deck deck;
   deck.model = TinyModel().dims;
-  deck.model.family = "capped";
+  deck.model.family = "gated";
   deck.precision.fp8 = "none";
-  EXPECT_EQ(config::find_architecture("capped").hf_class, "CappedForCausalLM");
+  EXPECT_EQ(config::find_architecture("gated").hf_class, "GatedForCausalLM");
   EXPECT_EQ(config::misfit(deck.model), std::nullopt);
   const model::Graph graph = program::model_graph(deck, {16, DType::f32, model::Objective::loss});
-  EXPECT_EQ(std::ranges::count(graph.nodes, Softcap::op, &model::Node::op), 1);
+  EXPECT_EQ(std::ranges::count(graph.nodes, Geglu::op, &model::Node::op), deck.model.num_hidden_layers);
 }
 
 /// Made a sum by hand, its input is refused: a nonlinear op takes no part of one.
@@ -102,15 +106,15 @@ TEST_F(Additions, TheCheckRefusesTheOpOnAPartOfASum) {
   spec.tensor.sequence_parallel = false;
   program::Program step = program::compile(m.graph(DType::f64), spec, 0).train();
   program::verify_placements(step);
-  const auto capped = std::ranges::find(step.ops, Softcap::op, &program::Op::type);
+  const auto gated = std::ranges::find(step.ops, Geglu::op, &program::Op::type);
   const auto sum = std::ranges::find(step.ops, program::AllReduce::op, &program::Op::type);
-  ASSERT_TRUE(capped != step.ops.end() && sum != step.ops.end());
-  capped->inputs[Softcap::x] = sum->inputs[program::AllReduce::x];
+  ASSERT_TRUE(gated != step.ops.end() && sum != step.ops.end());
+  gated->inputs[Geglu::up] = sum->inputs[program::AllReduce::x];
   try {
     program::verify_placements(step);
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("softcap"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("geglu"), std::string::npos) << e.what();
   }
 }
 

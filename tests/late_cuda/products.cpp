@@ -10,7 +10,7 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"
 #include "kernels/gemm/gemm_library.hpp"
-#include "kernels/gemm/linear.hpp"
+#include "kernels/linear/linear.hpp"
 #include "tests/late_cuda/late_cublaslt.hpp"
 #include "tests/late_cuda/late_cuda.hpp"
 #include "tests/support/product_case.hpp"

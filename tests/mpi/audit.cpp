@@ -14,7 +14,7 @@
 #include "base/index.hpp"
 #include "config/text/load.hpp"
 #include "engine/kernel_table.hpp"
-#include "model/op_records.hpp"
+#include "kernels/linear/record.hpp"
 #include "program/jobs/compile.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/folder_of_ranks.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/launch/backend.hpp"
-#include "model/op_records.hpp"
+#include "kernels/linear/record.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/node_index.hpp"

@@ -5,7 +5,7 @@
 #include "engine/executor.hpp"
 #include "engine/groups.hpp"
 #include "kernels/launch/backend.hpp"
-#include "program/ops/step_ops.hpp"
+#include "program/ops/emit.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/programs.hpp"
 

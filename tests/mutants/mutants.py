@@ -54,7 +54,7 @@ inline bool mutant(unsigned long number) {
 
 
 class Fault:
-    """One fault: `text`, which one file named `file` has once, becomes `fault`."""
+    """One fault: `text`, which one file named `file` (or folder/file) has once, becomes `fault`."""
 
     def __init__(self, area, tests, row):
         unknown = set(row) - {"name", "file", "text", "fault", "wrong", "tests", "survives"}
@@ -85,10 +85,12 @@ def read_faults():
 
 
 def sources_by_name():
+    """By their name, and by that with the folder's: fp8/rules.cpp."""
     named = {}
     for folder in SOURCES:
         for path in (ROOT / folder).rglob("*"):
-            named.setdefault(path.name, []).append(path)
+            for name in (path.name, f"{path.parent.name}/{path.name}"):
+                named.setdefault(name, []).append(path)
     return named
 
 

@@ -45,7 +45,7 @@ class Limits(unittest.TestCase):
         return Kernel(**(fields | changes))
 
     def assert_refused(self, part, **changes):
-        found = list(refused(self.kernel(**changes), "k"))
+        found = list(refused(self.kernel(**changes)))
         self.assertEqual(len(found), 1, found)
         self.assertIn(part, found[0])
         self.assertTrue(found[0].startswith("k (sm_90a)"), found[0])
@@ -53,12 +53,15 @@ class Limits(unittest.TestCase):
     def test_what_is_as_it_should_be(self):
         for changes in ({}, {"registers": 255}, {"registers": 128, "resident": 2}, {"parameters": 4096},
                         {"threads": 1024}, {"launch": "local_memory"}, {"threads": 0, "bounded": False}):
-            self.assertEqual(list(refused(self.kernel(**changes), "k")), [], changes)
+            self.assertEqual(list(refused(self.kernel(**changes))), [], changes)
 
     def test_local_memory(self):
         for changes in ({"stack": 8}, {"local": 1}, {"spilled": 4}):
             self.assert_refused("uses local memory", **changes)
-            self.assertEqual(list(refused(self.kernel(**changes), "normal_init")), [], "it is excused")
+            for name in ("normal_init<float>", "BackwardTeam<true, 4, bf16>", "BackwardLanes<2, double>"):
+                self.assertEqual(list(refused(self.kernel(name=name, **changes))), [], f"{name} is excused")
+            for name in ("BackwardTeam<true, 2, bf16>", "normal_initial", "doubled<float>"):
+                self.assertNotEqual(list(refused(self.kernel(name=name, **changes))), [], name)
 
     def test_threads_and_registers(self):
         self.assert_refused("has no __launch_bounds__", threads=0)
@@ -94,14 +97,14 @@ class Texts(unittest.TestCase):
         kernel_report.read_launch(team, "void Kokkos::Impl::cuda_parallel_launch_local_memory<P<Kokkos::TeamPolicy<C> > >()")
         self.assertEqual((bounded.threads, bounded.resident, bounded.launch, bounded.bounded), (256, 2, "local_memory", False))
         self.assertEqual((free.threads, free.launch, free.bounded), (0, "constant_memory", False))
-        self.assertIn("has no __launch_bounds__", *refused(team, "c"))
+        self.assertIn("has no __launch_bounds__", *refused(team))
 
     def test_a_team_has_the_threads_of_its_bounds(self):
         team = "void Kokkos::Impl::cuda_parallel_launch_local_memory<P<Kokkos::TeamPolicy<C> >, {}u, 1u>(P<C>)"
         for threads, good in ((256, True), (512, False)):
             kernel = Kernel("a", "sm_90a", registers=154)
             kernel_report.read_launch(kernel, team.format(threads))
-            self.assertEqual(list(refused(kernel, "a")) == [], good, threads)
+            self.assertEqual(list(refused(kernel)) == [], good, threads)
 
 
 class Complaints(unittest.TestCase):

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/attention/attention.hpp"
-#include "kernels/reference/attention.hpp"
+#include "kernels/attention/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/head_loss.hpp"
-#include "kernels/reference/head_loss.hpp"
+#include "kernels/head/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 
 namespace ztrain::test {

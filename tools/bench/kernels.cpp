@@ -9,10 +9,10 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/attention/attention_cached.hpp"
+#include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/launch/backend.hpp"
 #include "kernels/head/head_loss.hpp"
-#include "kernels/gemm/linear.hpp"
+#include "kernels/linear/linear.hpp"
 
 namespace {
 

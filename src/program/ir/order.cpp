@@ -4,7 +4,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/optimizer/record.hpp"
 
 namespace ztrain::program {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/index.hpp"
-#include "model/op_records.hpp"
+#include "kernels/dropout/record.hpp"
 #include "program/ir/order.hpp"
 
 namespace ztrain::program {

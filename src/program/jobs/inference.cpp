@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "kernels/embedding/record.hpp"
 #include "model/kv_cache.hpp"
-#include "model/op_records.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"
 

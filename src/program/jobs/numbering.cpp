@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "model/op_records.hpp"
+#include "kernels/dropout/record.hpp"
 #include "program/passes/expand.hpp"
 
 namespace ztrain::program {

@@ -1,8 +1,8 @@
 #pragma once
 // The op table: one row per op, with its record, its adjoint rule, its cost, its workspace and the ways in
-// which it may be cut. Rows stand with the rules that they name, in a file of this folder for each kind of
-// op. What an op reads, writes and carries is its record (model/op_records.hpp, step_records.hpp). Its kernel
-// is the row of the same name in src/engine.
+// which it may be cut. Rows stand in kernels/NAME/rules.cpp with the rules that they name. What an op reads,
+// writes and carries is its record (kernels/NAME/record.hpp), how it is run its row in
+// kernels/NAME/binding.cpp.
 
 #include <span>
 #include <string>
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/record.hpp"
 #include "model/graph.hpp"
-#include "model/op_records.hpp"
 #include "program/ir/placement.hpp"
 #include "program/ir/program.hpp"
 

@@ -1,22 +1,30 @@
 #include "program/ops/op_type.hpp"
 
 #include "base/error.hpp"
+#include "program/passes/tape.hpp"
 
 namespace ztrain::program {
 
-// Each kind of ops has a file, which gives its rows.
+// Each folder of kernels gives its rows by a function; the list of folders is written when the build is
+// configured.
 using Kind = std::span<const OpType>();
-Kind embedding_ops, norm_ops, pointwise_ops, product_ops, fp8_ops, attention_ops, head_ops, split_head_ops,
-    ring_attention_ops, conversion_ops, stage_ops, step_ops;
+#define ZTRAIN_FOLDER(name) Kind name##_ops;
+#include "op_rules.inc"
+#undef ZTRAIN_FOLDER
 
 namespace {
 
 constexpr Kind* kinds[] = {
-    embedding_ops, norm_ops,       pointwise_ops,      product_ops,    fp8_ops,   attention_ops,
-    head_ops,      split_head_ops, ring_attention_ops, conversion_ops, stage_ops, step_ops,
+#define ZTRAIN_FOLDER(name) name##_ops,
+#include "op_rules.inc"
+#undef ZTRAIN_FOLDER
 };
 
 }  // namespace
+
+void pass_gradient(Tape& t, const model::Node& n) {
+  t.pass(n.inputs[0], t.gradient(n.outputs[0]));
+}
 
 std::vector<std::span<const OpType>> op_table() {
   std::vector<std::span<const OpType>> table;

@@ -11,10 +11,10 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/placement.hpp"
-#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/tape.hpp"
 
 namespace ztrain::program {

@@ -1,8 +1,8 @@
 #include "program/passes/fusion.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/norm/record.hpp"
 
 #include <utility>
-
-#include "model/op_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "base/index.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/linear/record.hpp"
+#include "kernels/rope/record.hpp"
+#include "kernels/swiglu/record.hpp"
 #include "layout/layout.hpp"
-#include "model/op_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -4,8 +4,9 @@
 #include <iterator>
 
 #include "base/index.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/stays.hpp"
 

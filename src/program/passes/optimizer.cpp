@@ -10,10 +10,11 @@
 #include "base/index.hpp"
 #include "config/parameter_groups.hpp"
 #include "kernel_interface/exact_sum.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "kernels/step/record.hpp"
 #include "model/trainable.hpp"
+#include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -2,8 +2,8 @@
 // The end of a step: global gradient norm, clip scale, optimizer on each rank's slice, and the copies it
 // leads to.
 
+#include "kernels/optimizer/record.hpp"
 #include "program/jobs/compile.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 

@@ -9,12 +9,13 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
 #include "layout/comm_cost.hpp"
 #include "model/fp8.hpp"
 #include "program/ir/order.hpp"
-#include "program/ops/conversion_records.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
+#include "program/ops/emit.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -12,10 +12,12 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/attention/record_ring.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/embedding/record.hpp"
 #include "program/ir/placement.hpp"
-#include "program/ops/conversion_records.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

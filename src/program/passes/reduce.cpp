@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/index.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/step_ops.hpp"
+#include "program/ops/emit.hpp"
 
 namespace ztrain::program {
 namespace {

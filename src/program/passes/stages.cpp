@@ -11,8 +11,8 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/conversion_records.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/passes/tape.hpp"
 
 namespace ztrain::program {

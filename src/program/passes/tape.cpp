@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
-#include "program/ops/conversion_records.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {

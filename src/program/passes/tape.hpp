@@ -101,7 +101,7 @@ class Tape {
   TensorId workspace(const std::string& name, std::int64_t bytes);
   /// A tensor of the backward alone.
   TensorId temporary(const std::string& name, DType dtype, Shape shape);
-  /// For ops that communicate (program/ops/step_ops.hpp): the Program and the action they belong to.
+  /// For ops that communicate (program/ops/emit.hpp): the Program and the action they belong to.
   Program& program() { return program_; }
   Action action() const { return {ActionKind::backward, block_, micro_}; }
 

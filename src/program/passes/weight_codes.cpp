@@ -4,10 +4,10 @@
 
 #include "base/index.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/fp8/record.hpp"
 #include "program/jobs/job_base.hpp"
+#include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/index.hpp"
-#include "model/op_records.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/byte_set.hpp"
 
 namespace ztrain::program {

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "program/ops/conversion_records.hpp"
+#include "kernels/communication/record.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/fp8/record.hpp"
 #include "model/graph.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {

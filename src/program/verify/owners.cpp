@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/step/record.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {

@@ -1,10 +1,16 @@
 #include "program/verify/placement_table.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/attention/record_ring.hpp"
+#include "kernels/dropout/record.hpp"
+#include "kernels/embedding/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
+#include "kernels/norm/record.hpp"
+#include "kernels/swiglu/record.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // What the check of placements knows of values that go round the ranks of an axis, and of sums over them:
 // whose part of a split dim a rank holds, and of which ranks it has what it needs. As the table of placements
-// it shares nothing with those who emit the ops (program/ops/ring_attention.cpp).
+// it shares nothing with those who emit the ops (kernels/attention/rules_ring.cpp).
 
 #include <fmt/format.h>
 
@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/index.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/attention/record_ring.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {

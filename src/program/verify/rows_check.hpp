@@ -10,7 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "program/ops/conversion_records.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/linear/record.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::program {

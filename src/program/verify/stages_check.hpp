@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/program.hpp"
-#include "program/ops/step_records.hpp"
 
 namespace ztrain::program {
 

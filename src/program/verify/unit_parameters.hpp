@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "model/op_records.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/program.hpp"
 #include "program/verify/placement_table.hpp"
 

@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "program/ops/conversion_records.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/verify/codes_check.hpp"
 #include "program/verify/last_parameter.hpp"
@@ -106,9 +106,8 @@ class Checker {
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op) return count_losses(op);
-    if (op.type == FinishStep::op) require_all_losses(op);
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
-    if (op.type == FinishStep::op) return set_all(op.outputs, filled('E'));
+    if (op.type == FinishStep::op) return finish(op);
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
     if (op.type == Fp8Scales::op) return make_scales(op);
     if (units_.carries_gradients(op)) return units_.carry_gradients(op, flat_);
@@ -118,13 +117,14 @@ class Checker {
   }
 
   /// Every rank needs what all of them found.
-  void require_all_losses(const Op& op) const {
+  void finish(const Op& op) {
     if (!stages_.told(op.inputs[0]))
       refuse(Axis::pipeline, "losses and norms of the stages were not gathered");
     for (const Axis axis : axes_)
       if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
         refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
                                  program_.tensor(op.inputs[0]).name, words_for(letter)));
+    set_all(op.outputs, filled('E'));
   }
 
   Spreads& plain_of(TensorId t) { return plain_[at(program_.storage(t))]; }

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "model/op_records.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/passes/final_passes.hpp"

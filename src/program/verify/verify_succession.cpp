@@ -10,10 +10,10 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
+#include "kernels/optimizer/record.hpp"
 #include "program/ir/byte_set.hpp"
 #include "program/ir/order.hpp"
 #include "program/jobs/program_set.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/verify/at_home.hpp"
 
 namespace ztrain::program {

@@ -6,9 +6,17 @@
 
 #include "base/error.hpp"
 #include "engine/kernel_table.hpp"
-#include "program/ops/conversion_records.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/embedding/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
+#include "kernels/norm/record.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "kernels/rope/record.hpp"
+#include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/verify/placement_table.hpp"
 
 namespace ztrain::op_tables_test {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "kernel_interface/step_scalars.hpp"
+#include "kernels/dropout/dropout.hpp"
+#include "kernels/dropout/reference.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
-#include "kernels/elementwise/dropout.hpp"
-#include "kernels/reference/dropout.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

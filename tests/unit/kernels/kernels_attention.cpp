@@ -12,9 +12,9 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/attention/reference.hpp"
 #include "kernels/gemm/gemm_library.hpp"
 #include "kernels/gemm/half_unit_cpu.hpp"
-#include "kernels/reference/attention.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/test_exec.hpp"

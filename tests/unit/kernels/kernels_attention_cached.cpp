@@ -9,9 +9,9 @@
 
 #include "base/error.hpp"
 #include "base/index.hpp"
-#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_plain.hpp"
-#include "kernels/reference/attention_cached.hpp"
+#include "kernels/attention/cached/attention_cached.hpp"
+#include "kernels/attention/cached/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/test_exec.hpp"

@@ -14,7 +14,7 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_plain.hpp"
-#include "kernels/reference/attention.hpp"
+#include "kernels/attention/reference.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/test_exec.hpp"
 

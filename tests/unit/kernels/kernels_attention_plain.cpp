@@ -9,7 +9,7 @@
 #include "kernel_interface/attention_work.hpp"
 #include "kernels/attention/attention_plain.hpp"
 #include "kernels/attention/attention_prepared.hpp"
-#include "kernels/reference/attention.hpp"
+#include "kernels/attention/reference.hpp"
 #include "tests/support/attention_case.hpp"
 #include "tests/support/launch_allocations.hpp"
 #include "tests/support/pairwise.hpp"

@@ -10,7 +10,7 @@
 #include "kernels/fp8/fp8_quantize.hpp"
 #include "kernels/fp8/fp8_weights.hpp"
 #include "kernels/fp8/gemm_fp8.hpp"
-#include "kernels/reference/fp8.hpp"
+#include "kernels/fp8/reference.hpp"
 #include "layout/layout.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"

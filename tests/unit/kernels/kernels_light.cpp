@@ -6,14 +6,14 @@
 #include <limits>
 
 #include "kernel_interface/kernel_workspace.hpp"
-#include "kernels/attention/rope.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
-#include "kernels/elementwise/swiglu.hpp"
+#include "kernels/elementwise/reference.hpp"
+#include "kernels/norm/reference.hpp"
 #include "kernels/norm/rmsnorm.hpp"
-#include "kernels/reference/elementwise.hpp"
-#include "kernels/reference/rmsnorm.hpp"
-#include "kernels/reference/rope.hpp"
-#include "kernels/reference/swiglu.hpp"
+#include "kernels/rope/reference.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/swiglu/reference.hpp"
+#include "kernels/swiglu/swiglu.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "kernels/communication/swap_blocks.hpp"
 #include "kernels/elementwise/bytes.hpp"
 #include "kernels/elementwise/cast.hpp"
 #include "kernels/elementwise/init.hpp"
-#include "kernels/elementwise/swap_blocks.hpp"
-#include "kernels/head/embedding.hpp"
-#include "kernels/reference/elementwise.hpp"
-#include "kernels/reference/embedding.hpp"
+#include "kernels/elementwise/reference.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/embedding/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "kernel_interface/kernel_workspace.hpp"
-#include "kernels/reference/elementwise.hpp"
-#include "kernels/reference/step_scalars.hpp"
+#include "kernels/elementwise/reference.hpp"
+#include "kernels/step/reference.hpp"
 #include "kernels/step/step_metrics.hpp"
 #include "kernels/step/sum_squares.hpp"
 #include "tests/support/kernel_arrays.hpp"

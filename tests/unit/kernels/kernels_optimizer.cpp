@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "base/host_threads.hpp"
-#include "kernels/host/optimizer_host.hpp"
-#include "kernels/reference/optimizers.hpp"
+#include "kernels/optimizer/host/optimizer_host.hpp"
+#include "kernels/optimizer/reference.hpp"
 #include "optim/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"
 #include "tests/support/test_exec.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/gemm/gemm_library.hpp"
-#include "kernels/gemm/linear.hpp"
+#include "kernels/linear/linear.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

@@ -4,11 +4,11 @@
 
 #include <limits>
 
+#include "kernels/elementwise/reference.hpp"
 #include "kernels/head/head_loss_threads.hpp"
+#include "kernels/norm/reference.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "kernels/norm/rmsnorm_threads.hpp"
-#include "kernels/reference/elementwise.hpp"
-#include "kernels/reference/rmsnorm.hpp"
 #include "tests/support/host_threads.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"

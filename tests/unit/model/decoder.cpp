@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "config/strategy.hpp"
+#include "kernels/attention/record.hpp"
 #include "model/attention_span.hpp"
-#include "model/op_records.hpp"
 #include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/step_time.hpp"
-#include "program/ops/step_ops.hpp"
+#include "program/ops/emit.hpp"
 #include "tests/support/programs.hpp"
 
 namespace ztrain::plan::plan_machine_test {

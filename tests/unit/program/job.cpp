@@ -7,7 +7,7 @@
 #include <set>
 
 #include "kernel_interface/kernel_workspace.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/hash.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/optimizer/record.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/job_settings.hpp"
 #include "tests/support/small_job.hpp"

@@ -6,9 +6,9 @@
 #include <functional>
 
 #include "kernel_interface/step_scalars.hpp"
+#include "kernels/optimizer/record.hpp"
 #include "program/jobs/job_base.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/offload.hpp"
 #include "program/passes/stays.hpp"

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
 #include "program/ir/order.hpp"
-#include "program/ops/conversion_records.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
+#include "program/ops/emit.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/coded_job.hpp"
 #include "tests/support/small_job.hpp"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise/record.hpp"
 #include "model/trainable.hpp"
-#include "program/ops/step_records.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::pipeline_cases_test {

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "config/fields/fields.hpp"
-#include "program/ops/step_records.hpp"
+#include "kernels/communication/record.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/step/record.hpp"
 #include "program/passes/stages.hpp"
 #include "tests/support/drawn_order.hpp"
 #include "tests/support/schedules.hpp"

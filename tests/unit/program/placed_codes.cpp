@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "program/ops/step_records.hpp"
+#include "kernels/fp8/record.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/coded_job.hpp"
 

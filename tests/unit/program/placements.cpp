@@ -7,9 +7,8 @@
 #include <map>
 #include <set>
 
+#include "kernels/communication/record.hpp"
 #include "program/ir/placement.hpp"
-#include "program/ops/conversion_records.hpp"
-#include "program/ops/step_records.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/coded_job.hpp"

@@ -8,7 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "program/ops/step_records.hpp"
+#include "kernels/elementwise/record.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "kernels/step/record.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::reductions_test {

@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "config/strategy.hpp"
+#include "kernels/attention/record_ring.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
-#include "program/ops/step_ops.hpp"
-#include "program/ops/step_records.hpp"
+#include "program/ops/emit.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/joint_ranks.hpp"

@@ -1,0 +1,60 @@
+#pragma once
+// Attention, of training and over a cache of keys and values.
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/record.hpp"
+
+namespace ztrain {
+
+/// q [T, heads * head_dim], k, v, document_start [T] -> o, lse [T, heads], (workspace); joined: qkv,
+/// document_start, where q, k and v are columns of one matrix. The rest as in
+/// kernel_interface/attention_shape.hpp.
+struct Attention {
+  static constexpr std::string_view op = "attention";
+  enum In : std::size_t { q, k, v };
+  enum Out : std::size_t { o, lse, workspace };
+  static constexpr Count reads{2, 4}, writes{2, 3};
+  std::int64_t heads = 0, kv_heads = 0, window = 0;
+  std::int64_t sequence = 0, documents = 0;
+  bool deterministic = true;
+  bool joined = false;
+  /// The inputs that hold q, k and v.
+  constexpr std::size_t held() const { return joined ? 1 : 3; }
+  constexpr std::size_t document_start() const { return held(); }
+  static constexpr auto fields() {
+    return std::tuple{
+        Given{"heads", &Attention::heads},           Given{"kv_heads", &Attention::kv_heads},
+        Unusual{"window", &Attention::window},       Unusual{"sequence", &Attention::sequence},
+        Unusual{"documents", &Attention::documents}, Unusual{"deterministic", &Attention::deterministic},
+        Unusual{"joined", &Attention::joined}};
+  }
+};
+/// q, k, v (or qkv), o, lse, do, document_start -> dq, dk, dv (or dqkv), workspace.
+struct AttentionGrad : Attention {
+  static constexpr std::string_view op = "attention_grad";
+  constexpr std::size_t attended() const { return held(); }
+  constexpr std::size_t log_sums() const { return held() + 1; }
+  constexpr std::size_t dout() const { return held() + 2; }
+  constexpr std::size_t document_start() const { return held() + 3; }
+  constexpr std::size_t spare() const { return held(); }  ///< the workspace
+  static constexpr Count reads{5, 7}, writes{2, 4};
+};
+/// rows [T, heads * head_dim], begin [1], cache [heads * capacity, head_dim] -> the cache, whose rows from
+/// `begin` on of each head are written.
+struct CacheAppend : NoConstants {
+  static constexpr std::string_view op = "cache_append";
+  enum In : std::size_t { rows, begin, cache };
+  enum Out : std::size_t { appended };
+  static constexpr Count reads = 3, writes = 1;
+};
+/// q, k_cache, v_cache, begin [1] -> o. The constants of the attention that it was; of them heads, kv_heads
+/// and window count.
+struct AttentionCached : Attention {
+  static constexpr std::string_view op = "attention_cached";
+  enum In : std::size_t { query, k_cache, v_cache, begin };
+  static constexpr Count reads = 4, writes = 1;
+};
+
+}  // namespace ztrain

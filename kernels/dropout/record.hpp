@@ -1,0 +1,40 @@
+#pragma once
+// Elements that are dropped at random, by a mask that layer, token and column decide alone.
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/record.hpp"
+
+namespace ztrain {
+
+/// x [T, n], scalars -> y; nodes read x alone, and outside training y is x.
+struct Dropout {
+  static constexpr std::string_view op = "dropout";
+  static constexpr const char* first_token_key = "first_token";
+  enum In : std::size_t { x, scalars };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 2, writes = 1;
+  double rate = 0;
+  std::int64_t key = 0;          ///< bits of a hash: the layer's stream
+  std::int64_t first_token = 0;  ///< of the step (number_tokens)
+  /// From this row on tokens are so much later in the step, since other ranks have those between; 0: none.
+  std::int64_t gap_at = 0, gap = 0;
+  /// x is the tokens from part_begin on, as ranks have them, of so many of a micro-batch; 0: it is all.
+  std::int64_t part_of = 0, part_begin = 0;
+  /// x is the columns from first_column on of so many; 0: it is all of them.
+  std::int64_t columns = 0, first_column = 0;
+  static constexpr auto fields() {
+    return std::tuple{Given{"rate", &Dropout::rate},
+                      Given{"key", &Dropout::key},
+                      Given{first_token_key, &Dropout::first_token},
+                      Unusual{"gap_at", &Dropout::gap_at},
+                      Unusual{"gap", &Dropout::gap},
+                      Unusual{"part_of", &Dropout::part_of},
+                      Unusual{"part_begin", &Dropout::part_begin},
+                      Unusual{"columns", &Dropout::columns},
+                      Unusual{"first_column", &Dropout::first_column}};
+  }
+};
+
+}  // namespace ztrain

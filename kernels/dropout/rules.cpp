@@ -1,0 +1,44 @@
+#include "kernels/dropout/record.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+/// The same mask again: it is a function of the constants and the step.
+void dropout_adjoint(Tape& t, const model::Node& n) {
+  t.contribute(n.inputs[Dropout::x], [&](TensorId dx) {
+    t.emit(record_of<Dropout>(n.attributes), n.name, {t.gradient(n.outputs[Dropout::y]), t.scalars()}, {dx});
+  });
+}
+
+/// The tokens, or columns, that this rank has, which masks are drawn by.
+void fit_dropout(model::Node& node, const PartOfNode& part) {
+  const bool tokens = part.is_split(Dropout::x, 0);
+  if (!tokens && !part.is_split(Dropout::x, 1)) return;
+  edit<Dropout>(node.attributes, [&](Dropout& d) {
+    // What these axes cut may be a part by others.
+    if (!tokens) {
+      if (d.columns == 0) d.columns = part.inputs[Dropout::x].whole[1];
+      d.first_column += part.own(Dropout::x).begin;
+      return;
+    }
+    if (d.part_of == 0) d.part_of = part.inputs[Dropout::x].whole[0];
+    d.part_begin += part.own(Dropout::x).begin;
+  });
+}
+
+}  // namespace
+
+std::span<const OpType> dropout_ops() {
+  static constexpr OpType rows[] = {
+      {.record = record<Dropout>(),
+       .adjoint = dropout_adjoint,
+       .training_only = true,
+       .placings = "R>R I>I 0>0 1>1 P>P",
+       .fit = fit_dropout},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,74 @@
+// The head and its loss. In training its forward and gradient are one op.
+
+#include <algorithm>
+
+#include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/head/record.hpp"
+#include "program/ops/op_type.hpp"
+#include "program/passes/tape.hpp"
+
+namespace ztrain::program {
+namespace {
+
+void head_loss_adjoint(Tape& t, const model::Node& n) {
+  const model::ValueId weight = n.inputs[HeadLoss::weight];
+  const bool weight_grad = t.wants(weight);
+  const GradientTarget dw = weight_grad ? t.target(weight) : GradientTarget{};
+  const auto [dh, addend] = t.target_with_addend(n.inputs[HeadLoss::h]);
+  std::vector<TensorId> inputs = t.tensors(n.inputs);
+  inputs.push_back(t.scalars());
+  const Tensor& h = t.info(inputs[HeadLoss::h]);
+  const Tensor& w = t.info(inputs[HeadLoss::weight]);
+  // Without the weight's gradient: as if it were of the activations' type, for which no more is needed.
+  const TensorId ws = t.workspace(
+      n.name, head_loss_workspace_bytes(h.shape[0], w.shape[0], h.shape[1], h.dtype,
+                                        weight_grad ? t.info(dw.tensor).dtype : h.dtype, t.kernels()));
+  std::vector<TensorId> outputs{t.tensor(n.outputs[HeadLoss::loss]), dh, ws};
+  if (weight_grad) outputs.push_back(dw.tensor);
+  t.emit(HeadLossGrad{dw.accumulate}, n.name, std::move(inputs), std::move(outputs));
+  t.reads(dw);
+  if (addend != no_tensor) t.pass(n.inputs[HeadLoss::h], addend);
+}
+
+std::int64_t head_workspace(const Program& p, const Op& op) {
+  const Tensor& h = p.tensor(op.inputs[HeadLoss::h]);
+  return head_loss_workspace_bytes(h.shape[0], p.tensor(op.inputs[HeadLoss::weight]).shape[0], h.shape[1],
+                                   h.dtype, DType::f32, p.target);
+}
+
+double head_flops(const Program& p, const Op& op) {
+  const TensorId weight = op.inputs[HeadLoss::weight];
+  return 2 * dim(p, op.inputs[HeadLoss::h], 0) * dim(p, weight, 0) * dim(p, weight, 1);
+}
+double head_grad_flops(const Program& p, const Op& op) {
+  return (op.outputs.size() > HeadLossGrad::dweight ? 3 : 2) * head_flops(p, op);
+}
+
+/// Over a split vocabulary it is another op (split_head.cpp).
+void fit_head_loss(model::Node& node, const PartOfNode& part) {
+  if (!part.is_split(HeadLoss::weight, 0)) return;
+  std::int64_t most = 0;
+  for (const model::Rows& words : part.inputs[HeadLoss::weight].parts)
+    most = std::max(most, words.end - words.begin);
+  node.op = HeadLossSplit::op;
+  node.attributes =
+      attributes_of(HeadLossSplit{part.own(HeadLoss::weight).begin, std::int64_t{part.axes.bits()}, most});
+}
+
+}  // namespace
+
+std::span<const OpType> head_ops() {
+  static constexpr OpType rows[] = {
+      {.record = record<HeadLoss>(),
+       .adjoint = head_loss_adjoint,
+       .flops = head_flops,
+       .workspace = head_workspace,
+       .forward_with_gradient = true,
+       .placings = "RRRR>R IIII>I 0R00>P R0RR>I",
+       .fit = fit_head_loss},
+      {.record = record<HeadLossGrad>(), .flops = head_grad_flops},
+  };
+  return rows;
+}
+
+}  // namespace ztrain::program

@@ -1,0 +1,31 @@
+#include "tests/additions/rows.hpp"
+
+#include "kernels/swiglu/record.hpp"
+#include "tests/additions/geglu/record.hpp"
+
+namespace ztrain::model {
+
+void gate_by_geglu(Graph& graph) {
+  for (Node& node : graph.nodes)
+    if (node.op == Swiglu::op) node.op = Geglu::op;
+}
+
+Graph geglu_decoder(const config::Model& dims, const Request& request) {
+  Graph graph = decoder(dims, request);
+  gate_by_geglu(graph);
+  return graph;
+}
+
+}  // namespace ztrain::model
+
+namespace ztrain::program {
+
+std::vector<Turn> forwards_first(const ScheduleInput& input) {
+  std::vector<Turn> turns;
+  for (int m = 0; m < input.micro_batches; ++m) turns.push_back({TurnKind::forward, 0, m});
+  // In the order of the others: gradients are added up micro-batch by micro-batch, with a rounding at each.
+  for (int m = 0; m < input.micro_batches; ++m) turns.push_back({TurnKind::backward, 0, m});
+  return turns;
+}
+
+}  // namespace ztrain::program
