@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/index.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "program/ir/byte_set.hpp"
 #include "program/ops/op_type.hpp"
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/hash.hpp"
+#include "kernels/step/record.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::optimizer_ops_test {
