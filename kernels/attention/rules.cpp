@@ -68,10 +68,43 @@ void fit_attention(model::Node& node, const PartOfNode& part) {
   });
 }
 
-/// Attention to keys that are a part of their sequence needs the others too.
-bool lacks_keys(const model::Node&, const Placing& placing, AxisSet axes) {
-  return placing.inputs[Attention::k] == split(0) && (axes.bits() & ~sequence_axes.bits()) != 0;
+template <class Record>
+bool joined(const Attributes& a, AxisSet) {
+  return record_of<Record>(a).joined;
 }
+template <class Record>
+bool apart(const Attributes& a, AxisSet) {
+  return !record_of<Record>(a).joined;
+}
+
+// Attention to keys that are a part of their sequence needs the others too.
+constexpr Way attention_ways[] = {
+    {{by_rows, by_rows, by_rows, by_rows},
+     {by_rows, by_rows},
+     {.of = apart<Attention>, .over = sequence_axes}},
+    {{by_columns, by_columns, by_columns, replicated}, {by_columns, by_columns}, {.of = apart<Attention>}},
+    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = joined<Attention>, .over = sequence_axes}},
+    {{by_columns, replicated}, {by_columns, by_columns}, {.of = joined<Attention>}},
+};
+
+constexpr Way attention_grad_ways[] = {
+    {{by_rows, by_rows, by_rows, by_rows, by_rows, by_rows, by_rows},
+     {by_rows},
+     {.of = apart<AttentionGrad>, .over = sequence_axes}},
+    {{by_columns, by_columns, by_columns, by_columns, by_columns, by_columns, replicated},
+     {by_columns},
+     {.of = apart<AttentionGrad>}},
+    {{replicated, replicated, replicated, replicated, replicated, partial, replicated},
+     {partial},
+     {.of = apart<AttentionGrad>}},
+    {{by_rows, by_rows, by_rows, by_rows, by_rows},
+     {by_rows},
+     {.of = joined<AttentionGrad>, .over = sequence_axes}},
+    {{by_columns, by_columns, by_columns, by_columns, replicated},
+     {by_columns},
+     {.of = joined<AttentionGrad>}},
+    {{replicated, replicated, replicated, partial, replicated}, {partial}, {.of = joined<AttentionGrad>}},
+};
 
 }  // namespace
 
@@ -95,10 +128,9 @@ std::span<const OpType> attention_ops() {
        .adjoint = attention_adjoint,
        .flops = attention_flops,
        .workspace = attention_workspace,
-       .placings = "RRRR>RR IIII>II 0000>00 111R>11",
-       .refuses = lacks_keys,
+       .ways = attention_ways,
        .fit = fit_attention},
-      {.record = record<AttentionGrad>(), .flops = attention_grad_flops},
+      {.record = record<AttentionGrad>(), .flops = attention_grad_flops, .ways = attention_grad_ways},
       {.record = record<CacheAppend>()},
       {.record = record<AttentionCached>(), .flops = attention_cached_flops},
   };

@@ -249,10 +249,34 @@ void fit_ring(model::Node& node, const PartOfNode& part) {
 }
 
 /// Keys are split over the axes of the ring alone; one without a ring attends to them all.
-bool leaves_the_ring(const model::Node& node, const Placing& placing, AxisSet axes) {
-  const auto ring = static_cast<std::uint32_t>(record_of<RingAttention>(node.attributes).axes);
-  return placing.inputs[Attention::k] == split(0) && (axes.bits() & ~ring) != 0;
+bool goes_round(const Attributes& a, AxisSet axes) {
+  return (axes.bits() & ~static_cast<std::uint32_t>(record_of<RingAttention>(a).axes)) == 0;
 }
+
+constexpr Way ring_attention_ways[] = {
+    {{by_rows, by_rows, by_rows, by_rows}, {by_rows, by_rows}, {.of = goes_round}},
+    {{by_rows, replicated, replicated, by_rows}, {by_rows, by_rows}},
+    {{by_columns, by_columns, by_columns, replicated}, {by_columns, by_columns}},
+};
+
+// Of keys that are a part of their sequence the check of placements keeps account (verify/ring_check.hpp).
+constexpr Way part_ways[] = {
+    {{by_rows, by_rows, by_rows, by_rows}, {by_rows}, {.over = sequence_axes}},
+    {{by_rows, replicated, replicated, by_rows}, {by_rows}},
+    {{by_columns, by_columns, by_columns, replicated}, {by_columns}},
+};
+
+constexpr Way merge_ways[] = {
+    {{by_rows, by_rows, by_rows}, {by_rows}},
+    {{by_columns, by_columns, by_columns}, {by_columns}},
+};
+
+constexpr Way part_grad_ways[] = {
+    {{by_rows, by_rows, by_rows, by_rows, by_rows, by_rows, by_rows}, {by_rows}, {.over = sequence_axes}},
+    {{by_rows, replicated, replicated, by_rows, by_rows, by_rows, by_rows}, {by_rows, partial, partial}},
+    {{by_columns, by_columns, by_columns, by_columns, by_columns, by_columns, replicated}, {by_columns}},
+    {{replicated, replicated, replicated, replicated, replicated, partial, replicated}, {partial}},
+};
 
 }  // namespace
 
@@ -260,13 +284,12 @@ std::span<const OpType> attention_ring_ops() {
   static constexpr OpType rows[] = {
       {.record = record<RingAttention>(),
        .adjoint = ring_attention_adjoint,
-       .placings = "RRRR>RR IIII>II 0000>00 0RR0>00 111R>11",
-       .refuses = leaves_the_ring,
+       .ways = ring_attention_ways,
        .fit = fit_ring,
        .forward = ring_attention_forward},
-      {.record = record<AttentionPart>(), .flops = part_flops},
-      {.record = record<AttentionMerge>()},
-      {.record = record<AttentionPartGrad>(), .flops = part_grad_flops},
+      {.record = record<AttentionPart>(), .flops = part_flops, .ways = part_ways},
+      {.record = record<AttentionMerge>(), .ways = merge_ways},
+      {.record = record<AttentionPartGrad>(), .flops = part_grad_flops, .ways = part_grad_ways},
   };
   return rows;
 }

@@ -83,35 +83,54 @@ void adjoint_by(Tape& t, const model::Node& n) {
   });
 }
 
+constexpr Way same_or_rows[] = {
+    {{by_rows}, {by_rows}},
+};
+
+constexpr Way same_or_cut[] = {
+    {{by_rows}, {by_rows}},
+    {{by_columns}, {by_columns}},
+};
+
+constexpr Way same_or_columns[] = {
+    {{by_columns}, {by_columns}},
+};
+
 }  // namespace
 
 std::span<const OpType> communication_ops() {
   static constexpr OpType rows[] = {
       {.record = record<CopyToAxis>(),
        .adjoint = adjoint_by<reduce_over_axes>,
-       .placings = "R>R 0>0",
+       .ways = same_or_rows,
+       .replicated_only = true,
        .alias = true},
       {.record = record<ReduceFromAxis>(),
        .adjoint = pass_gradient,
-       .placings = "R>R 0>0",
+       .ways = same_or_rows,
+       .replicated_only = true,
        .forward = forward_by<reduce_over_axes>},
       {.record = record<GatherFromAxis>(),
        .adjoint = adjoint_by<scatter_over_axes>,
-       .placings = "R>R 0>0 1>1",
+       .ways = same_or_cut,
+       .replicated_only = true,
        .forward = forward_by<gather_over_axes>},
       {.record = record<ScatterToAxis>(),
        .adjoint = adjoint_by<gather_over_axes>,
-       .placings = "R>R 0>0",
+       .ways = same_or_rows,
+       .replicated_only = true,
        .forward = forward_by<scatter_over_axes>},
       {.record = record<TokensToColumns>(),
        .adjoint = adjoint_by<exchange_for_tokens>,
-       .placings = "R>R 1>1",
+       .ways = same_or_columns,
+       .replicated_only = true,
        .forward = forward_by<exchange_for_columns>},
       {.record = record<ColumnsToTokens>(),
        .adjoint = adjoint_by<exchange_for_columns>,
-       .placings = "R>R 1>1",
+       .ways = same_or_columns,
+       .replicated_only = true,
        .forward = forward_by<exchange_for_tokens>},
-      {.record = record<SwapBlocks>()},
+      {.record = record<SwapBlocks>(), .ways = same_or_cut},
       {.record = record<SumOfRanks>()},
       {.record = record<AllGather>()},
       {.record = record<ReduceScatter>()},

@@ -28,6 +28,12 @@ void fit_dropout(model::Node& node, const PartOfNode& part) {
   });
 }
 
+constexpr Way dropout_ways[] = {
+    {{by_rows, replicated}, {by_rows}},
+    {{by_columns, replicated}, {by_columns}},
+    {{partial, replicated}, {partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> dropout_ops() {
@@ -35,7 +41,7 @@ std::span<const OpType> dropout_ops() {
       {.record = record<Dropout>(),
        .adjoint = dropout_adjoint,
        .training_only = true,
-       .placings = "R>R I>I 0>0 1>1 P>P",
+       .ways = dropout_ways,
        .fit = fit_dropout},
   };
   return rows;

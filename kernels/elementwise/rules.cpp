@@ -18,15 +18,28 @@ void scale_adjoint(Tape& t, const model::Node& n) {
   });
 }
 
+constexpr Way add_ways[] = {
+    {{by_rows, by_rows}, {by_rows}},
+    {{by_columns, by_columns}, {by_columns}},
+    {{partial, partial}, {partial}},
+};
+
+/// Of ops that are linear in their one operand.
+constexpr Way linear_in_x[] = {
+    {{by_rows}, {by_rows}},
+    {{by_columns}, {by_columns}},
+    {{partial}, {partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> elementwise_ops() {
   static constexpr OpType rows[] = {
-      {.record = record<Add>(), .adjoint = add_adjoint, .overlay = 2, .placings = "RR>R II>I 00>0 11>1 PP>P"},
-      {.record = record<Scale>(), .adjoint = scale_adjoint, .overlay = 1, .placings = "R>R I>I 0>0 1>1 P>P"},
-      {.record = record<Copy>(), .adjoint = pass_gradient},
+      {.record = record<Add>(), .adjoint = add_adjoint, .overlay = 2, .ways = add_ways},
+      {.record = record<Scale>(), .adjoint = scale_adjoint, .overlay = 1, .ways = linear_in_x},
+      {.record = record<Copy>(), .adjoint = pass_gradient, .ways = linear_in_x},
       {.record = record<OwnRows>()},
-      {.record = record<Cast>()},
+      {.record = record<Cast>(), .ways = linear_in_x},
       {.record = record<ZeroGaps>()},
       {.record = record<Release>()},
   };

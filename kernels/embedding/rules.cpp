@@ -24,16 +24,43 @@ void fit_embedding(model::Node& node, const PartOfNode& part) {
   });
 }
 
+bool has_some_rows(const Attributes& a) {
+  return record_of<Embedding>(a).rows > 0;
+}
+bool adds_to_some_rows(const Attributes& a) {
+  return record_of<EmbeddingGrad>(a).rows > 0;
+}
+bool adds_to_all_rows(const Attributes& a) {
+  return record_of<EmbeddingGrad>(a).rows == 0;
+}
+
+constexpr Way embedding_ways[] = {
+    {{by_rows, replicated}, {by_rows}},
+    {{replicated, by_rows}, {partial}, {.says = has_some_rows}},
+    {{replicated, by_columns}, {by_columns}},
+};
+
+constexpr Way embedding_grad_ways[] = {
+    {{by_rows, by_rows}, {partial}},
+    {{replicated, replicated}, {by_rows}, {.says = adds_to_some_rows}},
+    {{replicated, by_columns}, {by_columns}, {.says = adds_to_all_rows}},
+    {{replicated, partial}, {partial}, {.says = adds_to_all_rows}},
+};
+
+constexpr Way select_row_ways[] = {
+    {{by_columns, replicated}, {by_columns}},
+};
+
 }  // namespace
 
 std::span<const OpType> embedding_ops() {
   static constexpr OpType rows[] = {
       {.record = record<Embedding>(),
        .adjoint = embedding_adjoint,
-       .placings = "RR>R II>I 0R>0 R0>P R1>1",
+       .ways = embedding_ways,
        .fit = fit_embedding},
-      {.record = record<EmbeddingGrad>(), .for_weights = true},
-      {.record = record<SelectRow>(), .placings = "RR>R II>I 1R>1"},
+      {.record = record<EmbeddingGrad>(), .for_weights = true, .ways = embedding_grad_ways},
+      {.record = record<SelectRow>(), .ways = select_row_ways},
   };
   return rows;
 }

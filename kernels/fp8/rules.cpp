@@ -142,14 +142,6 @@ std::int64_t quantize_workspace(const Program&, const Op& op) {
   return record.rowwise || record.found > 0 ? 0 : fp8_quantize_workspace_bytes;
 }
 
-/// Tokens that are dealt are of tensors of their own, and so is a row: else parts have one scale. Over the
-/// tensor axis tokens are quantised whole, as products take them.
-bool quantize_refuses(const model::Node& node, const Placing& way, AxisSet axes) {
-  if (way.inputs[Fp8Quantize::x] != split(0)) return false;
-  const bool apart = axes.contains(Axis::replicate) || record_of<Quantization>(node.attributes).rowwise;
-  return axes.contains(Axis::tensor) || (way.outputs[Fp8Quantize::scales] == split(0)) != apart;
-}
-
 void fit_quantize(model::Node& node, const PartOfNode& part) {
   edit<Quantization>(node.attributes, [&](Quantization& q) {
     const bool columns = part.is_split(Fp8Quantize::x, 1);
@@ -167,6 +159,93 @@ void fit_linear_fp8(model::Node& node, const PartOfNode& part) {
   });
 }
 
+bool by_row(const Attributes& a, AxisSet) {
+  return record_of<Quantization>(a).rowwise;
+}
+bool by_tensor(const Attributes& a, AxisSet) {
+  return !record_of<Quantization>(a).rowwise;
+}
+bool magnitudes_are_found(const Attributes& a) {
+  return record_of<Quantization>(a).found > 0;
+}
+OperandGroups quantize_groups(const Op& op) {
+  if (!magnitudes_are_found(op.attributes)) return groups_that_end(op, {1});
+  return {{op.inputs.front()}, {op.inputs.back()}};
+}
+
+// Of x and, where they are found, the largest magnitudes. Tokens that are dealt are of tensors of their own,
+// and so is a row: else parts have one scale. Over the tensor axis tokens are quantised whole, as products
+// take them.
+constexpr Way quantize_ways[] = {
+    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_row, .nodes_over = token_axes}},
+    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_tensor, .over = sequence_axes}},
+    {{by_rows, replicated},
+     {by_rows, replicated},
+     {.of = by_tensor, .nodes_over = context_axes, .says = magnitudes_are_found}},
+    {{by_columns, replicated}, {by_columns, replicated}, {.says = magnitudes_are_found}},
+};
+
+constexpr Way quantize_both_ways[] = {
+    {{by_rows, by_rows}, {by_rows, by_rows, by_columns}, {.over = sequence_axes}},
+    {{by_rows, replicated},
+     {by_rows, replicated, by_columns},
+     {.nodes_over = context_axes, .says = magnitudes_are_found}},
+    {{by_columns, replicated}, {by_columns, replicated, by_rows}, {.says = magnitudes_are_found}},
+};
+
+// Each rank's largest lie one behind another.
+constexpr Way magnitudes_ways[] = {
+    {{by_rows}, {by_rows}},
+    {{by_columns}, {by_rows}},
+};
+
+constexpr Way transpose_ways[] = {
+    {{by_rows}, {by_columns, replicated}},
+    {{by_columns}, {by_rows, by_rows}},
+};
+
+/// Rows have scales of their own, and so have tokens that are dealt.
+template <class Record>
+bool scales_lie_by_rows(const Attributes& a, AxisSet axes) {
+  return record_of<Record>(a).rowwise || (axes.bits() & ~sequence_axes.bits()) == 0;
+}
+template <class Record>
+bool has_one_scale(const Attributes& a, AxisSet) {
+  return !record_of<Record>(a).rowwise;
+}
+template <class Record>
+bool has_scales_of_rows(const Attributes& a, AxisSet) {
+  return record_of<Record>(a).rowwise;
+}
+
+constexpr Way linear_fp8_ways[] = {
+    {{by_rows, by_rows, replicated, replicated, replicated},
+     {by_rows},
+     {.of = scales_lie_by_rows<LinearFp8>}},
+    {{by_rows, replicated, replicated, replicated, replicated}, {by_rows}, {.of = has_one_scale<LinearFp8>}},
+    {{replicated, replicated, by_rows, replicated, by_rows}, {by_columns}, {.of = has_one_scale<LinearFp8>}},
+    {{replicated, replicated, by_rows, by_rows, by_rows},
+     {by_columns},
+     {.of = has_scales_of_rows<LinearFp8>}},
+    {{by_columns, replicated, by_columns, replicated, invariant}, {partial}},
+};
+
+using GradInput = LinearFp8GradInput;
+constexpr Way linear_fp8_grad_input_ways[] = {
+    {{by_rows, by_rows, replicated, replicated}, {by_rows}, {.of = scales_lie_by_rows<GradInput>}},
+    {{by_rows, replicated, replicated, replicated}, {by_rows}, {.of = has_one_scale<GradInput>}},
+    {{by_columns, replicated, by_columns, replicated}, {partial}},
+    {{replicated, replicated, by_rows, replicated}, {by_columns}, {.of = has_one_scale<GradInput>}},
+    {{replicated, replicated, by_rows, by_rows}, {by_columns}, {.of = has_scales_of_rows<GradInput>}},
+};
+
+constexpr Way linear_fp8_grad_weight_ways[] = {
+    {{by_columns, by_rows, by_columns, by_rows}, {partial}, {.over = sequence_axes}},
+    {{by_columns, replicated, by_columns, replicated}, {partial}},
+    {{by_rows, replicated, replicated, replicated}, {by_rows}},
+    {{replicated, replicated, by_rows, replicated}, {by_columns}},
+};
+
 }  // namespace
 
 std::span<const OpType> fp8_ops() {
@@ -174,31 +253,38 @@ std::span<const OpType> fp8_ops() {
       {.record = record<Fp8Quantize>(),
        .workspace = quantize_workspace,
        .straight_through = true,
-       .placings = "R>RR 0>00 0>0R 1>1R",
-       .refuses = quantize_refuses,
+       .ways = quantize_ways,
+       .groups = quantize_groups,
+       .replicated_only = true,
        .fit = fit_quantize,
        .forward = quantize_forward<Fp8Quantize>},
       {.record = record<Fp8QuantizeBoth>(),
        .workspace = quantize_workspace,
        .straight_through = true,
-       .placings = "R>RRR 0>001 0>0R1 1>1R0",
-       .refuses = quantize_refuses,
+       .ways = quantize_both_ways,
+       .groups = quantize_groups,
+       .replicated_only = true,
        .fit = fit_quantize,
        .forward = quantize_forward<Fp8QuantizeBoth>,
        .without_third = Fp8Quantize::op},
-      {.record = record<Fp8Magnitudes>(), .workspace = quantize_workspace},
-      {.record = record<Fp8Transpose>()},
+      {.record = record<Fp8Magnitudes>(), .workspace = quantize_workspace, .ways = magnitudes_ways},
+      {.record = record<Fp8Transpose>(), .ways = transpose_ways},
       {.record = record<LinearFp8>(),
        .adjoint = linear_fp8_adjoint,
        .flops = fp8_flops,
        .workspace = fp8_workspace,
-       .placings = "RRRRR>R 00RRR>0 0RRRR>0 RR0R0>1 RR000>1 1R1RI>P",
+       .ways = linear_fp8_ways,
+       .replicated_only = true,
        .fit = fit_linear_fp8},
-      {.record = record<LinearFp8GradInput>(), .flops = fp8_flops, .workspace = fp8_workspace},
+      {.record = record<LinearFp8GradInput>(),
+       .flops = fp8_flops,
+       .workspace = fp8_workspace,
+       .ways = linear_fp8_grad_input_ways},
       {.record = record<LinearFp8GradWeight>(),
        .flops = fp8_flops,
        .workspace = fp8_workspace,
-       .for_weights = true},
+       .for_weights = true,
+       .ways = linear_fp8_grad_weight_ways},
       {.record = record<Fp8Largest>()},
       {.record = record<Fp8Scales>()},
       {.record = record<Fp8Encode>()},

@@ -55,6 +55,20 @@ void fit_head_loss(model::Node& node, const PartOfNode& part) {
       attributes_of(HeadLossSplit{part.own(HeadLoss::weight).begin, std::int64_t{part.axes.bits()}, most});
 }
 
+bool is_another_op(const Attributes&) {
+  return false;
+}
+
+// Over a split vocabulary a node becomes another op.
+constexpr Way head_loss_ways[] = {
+    {{by_rows, replicated, by_rows, by_rows}, {partial}},
+    {{replicated, by_rows, replicated, replicated}, {invariant}, {.says = is_another_op}},
+};
+
+constexpr Way head_loss_grad_ways[] = {
+    {{by_rows, replicated, by_rows, by_rows, replicated}, {partial, by_rows, nothing, partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> head_ops() {
@@ -64,9 +78,9 @@ std::span<const OpType> head_ops() {
        .flops = head_flops,
        .workspace = head_workspace,
        .forward_with_gradient = true,
-       .placings = "RRRR>R IIII>I 0R00>P R0RR>I",
+       .ways = head_loss_ways,
        .fit = fit_head_loss},
-      {.record = record<HeadLossGrad>(), .flops = head_grad_flops},
+      {.record = record<HeadLossGrad>(), .flops = head_grad_flops, .ways = head_loss_grad_ways},
   };
   return rows;
 }

@@ -143,6 +143,22 @@ double logits_grad_flops(const Program& p, const Op& op) {
   return (op.outputs.size() > HeadLogitsGrad::dweight ? 2 : 1) * product;
 }
 
+constexpr Way logits_ways[] = {
+    {{by_rows, replicated, by_rows}, {by_rows, by_rows}},
+    {{replicated, by_rows, replicated}, {by_columns, by_rows}},
+};
+
+constexpr Way split_loss_ways[] = {
+    {{by_rows, by_rows, by_rows}, {partial, by_rows}},
+};
+
+constexpr Way logits_grad_ways[] = {
+    {{by_rows, by_rows, by_rows, replicated, by_rows, by_rows, replicated},
+     {by_rows, nothing, nothing, partial}},
+    {{by_columns, replicated, replicated, by_rows, replicated, replicated, replicated},
+     {partial, nothing, nothing, by_rows}},
+};
+
 }  // namespace
 
 std::span<const OpType> head_split_ops() {
@@ -151,9 +167,12 @@ std::span<const OpType> head_split_ops() {
        .adjoint = split_head_adjoint,
        .forward_with_gradient = true,
        .forward = split_head_forward},
-      {.record = record<HeadLogits>(), .flops = logits_flops, .workspace = logits_workspace},
-      {.record = record<HeadSplitLoss>()},
-      {.record = record<HeadLogitsGrad>(), .flops = logits_grad_flops},
+      {.record = record<HeadLogits>(),
+       .flops = logits_flops,
+       .workspace = logits_workspace,
+       .ways = logits_ways},
+      {.record = record<HeadSplitLoss>(), .ways = split_loss_ways},
+      {.record = record<HeadLogitsGrad>(), .flops = logits_grad_flops, .ways = logits_grad_ways},
   };
   return rows;
 }

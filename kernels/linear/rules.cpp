@@ -75,25 +75,65 @@ void fit_linear(model::Node& node, const PartOfNode& part) {
   });
 }
 
+bool every_rank_adds_bias(const Attributes& a) {
+  return record_of<Linear>(a).adds_bias < 0;
+}
+OperandGroups linear_groups(const Op& op) {
+  return groups_that_end(op, {1, record_of<Linear>(op.attributes).bias(), op.inputs.size()});
+}
+OperandGroups linear_grad_input_groups(const Op& op) {
+  return groups_that_end(op, {1, 1 + at(record_of<LinearGradInput>(op.attributes).parts)});
+}
+
+// A bias beside a partial product is added by one rank.
+constexpr Way linear_ways[] = {
+    {{by_rows, replicated, replicated}, {by_rows}},
+    {{replicated, by_rows, by_rows}, {by_columns}, {.says = every_rank_adds_bias}},
+    {{by_columns, by_columns, invariant}, {partial}},
+    {{partial, replicated, invariant}, {partial}},
+};
+
+constexpr Way linear_grad_input_ways[] = {
+    {{by_rows, replicated}, {by_rows}},
+    {{by_columns, by_rows}, {partial}},
+    {{replicated, by_columns}, {by_columns}},
+    {{partial, replicated}, {partial}},
+};
+
+constexpr Way linear_grad_weight_ways[] = {
+    {{by_rows, by_rows}, {partial}},          {{by_columns, replicated}, {by_rows}},
+    {{replicated, by_columns}, {by_columns}}, {{partial, replicated}, {partial}},
+    {{replicated, partial}, {partial}},
+};
+
+constexpr Way linear_grad_bias_ways[] = {
+    {{by_rows}, {partial}},
+    {{by_columns}, {by_rows}},
+    {{partial}, {partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> linear_ops() {
   static constexpr OpType rows[] = {
-      // A bias beside a partial product is added by one rank.
       {.record = record<Linear>(),
        .adjoint = linear_adjoint,
        .flops = linear_flops<Linear>,
        .workspace = gemm_workspace,
-       .placings = "RRR>R III>I 0RR>0 R00>1 11I>P PRI>P",
+       .ways = linear_ways,
+       .groups = linear_groups,
        .fit = fit_linear},
       {.record = record<LinearGradInput>(),
        .flops = linear_flops<LinearGradInput>,
-       .workspace = gemm_workspace},
+       .workspace = gemm_workspace,
+       .ways = linear_grad_input_ways,
+       .groups = linear_grad_input_groups},
       {.record = record<LinearGradWeight>(),
        .flops = grad_weight_flops,
        .workspace = gemm_workspace,
-       .for_weights = true},
-      {.record = record<LinearGradBias>(), .for_weights = true},
+       .for_weights = true,
+       .ways = linear_grad_weight_ways},
+      {.record = record<LinearGradBias>(), .for_weights = true, .ways = linear_grad_bias_ways},
   };
   return rows;
 }

@@ -24,20 +24,41 @@ void rmsnorm_adjoint(Tape& t, const model::Node& n) {
 }
 
 /// A norm of whole rows needs them whole; one of heads does not.
-bool cuts_rows(const model::Node& node, const Placing& placing, AxisSet) {
-  return placing.inputs[RmsNorm::x] == split(1) && !record_of<RmsNorm>(node.attributes).of_heads;
+template <class Record>
+bool of_heads(const Attributes& a, AxisSet) {
+  return record_of<Record>(a).of_heads;
 }
+OperandGroups rmsnorm_grad_groups(const Op& op) {
+  if (record_of<RmsNormGrad>(op.attributes).has_addend) return groups_that_end(op, {1, 2, 3, 4, 5});
+  return groups_that_end(op, {1, 2, 3, 4});
+}
+
+constexpr Way rmsnorm_ways[] = {
+    {{by_rows, replicated}, {by_rows, by_rows}},
+    {{by_columns, replicated}, {by_columns, by_rows}, {.of = of_heads<RmsNorm>}},
+};
+
+constexpr Way add_rmsnorm_ways[] = {
+    {{by_rows, by_rows, replicated}, {by_rows}},
+};
+
+constexpr Way rmsnorm_grad_ways[] = {
+    {{by_rows, replicated, by_rows, by_rows, by_rows}, {by_rows, partial}},
+    {{replicated, replicated, replicated, partial, partial}, {partial, partial}},
+    {{by_columns, replicated, by_rows, by_columns, by_columns},
+     {by_columns, partial},
+     {.of = of_heads<RmsNormGrad>}},
+};
 
 }  // namespace
 
 std::span<const OpType> norm_ops() {
   static constexpr OpType rows[] = {
-      {.record = record<RmsNorm>(),
-       .adjoint = rmsnorm_adjoint,
-       .placings = "RR>RR II>II 0R>00 1R>10",
-       .refuses = cuts_rows},
-      {.record = record<AddRmsNorm>(), .overlay = 2},  // made after expansion, by passes/fusion.cpp
-      {.record = record<RmsNormGrad>()},
+      {.record = record<RmsNorm>(), .adjoint = rmsnorm_adjoint, .ways = rmsnorm_ways},
+      {.record = record<AddRmsNorm>(),
+       .overlay = 2,
+       .ways = add_rmsnorm_ways},  // made after expansion, by passes/fusion.cpp
+      {.record = record<RmsNormGrad>(), .ways = rmsnorm_grad_ways, .groups = rmsnorm_grad_groups},
   };
   return rows;
 }

@@ -13,12 +13,22 @@ void rope_adjoint(Tape& t, const model::Node& n) {
   });
 }
 
+constexpr Way rope_table_ways[] = {
+    {{by_rows}, {by_rows}},
+};
+
+constexpr Way rope_ways[] = {
+    {{by_rows, by_rows}, {by_rows}},
+    {{by_columns, replicated}, {by_columns}},
+    {{partial, replicated}, {partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> rope_ops() {
   static constexpr OpType rows[] = {
-      {.record = record<RopeTable>(), .placings = "R>R I>I 0>0"},
-      {.record = record<Rope>(), .adjoint = rope_adjoint, .overlay = 1, .placings = "RR>R II>I 00>0 1R>1"},
+      {.record = record<RopeTable>(), .ways = rope_table_ways},
+      {.record = record<Rope>(), .adjoint = rope_adjoint, .overlay = 1, .ways = rope_ways},
   };
   return rows;
 }

@@ -2,49 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/error.hpp"
-
 namespace ztrain::program {
-namespace {
-
-Placement placement_of(char letter, std::string_view text) {
-  if (letter == 'R') return replicated;
-  if (letter == 'I') return invariant;
-  if (letter == 'P') return partial;
-  ASSERT(letter >= '0' && letter <= '9', "'{}' in '{}' is no placement", letter, text);
-  return split(letter - '0');
-}
-
-Placing parse_placing(std::string_view text) {
-  Placing placing;
-  bool inputs = true;
-  for (const char letter : text) {
-    if (letter == '>')
-      inputs = false;
-    else
-      (inputs ? placing.inputs : placing.outputs).push_back(placement_of(letter, text));
-  }
-  ASSERT(!inputs && !placing.outputs.empty(), "'{}' says nothing of outputs", text);
-  return placing;
-}
-
-}  // namespace
 
 std::string to_string(const Placement& p) {
-  if (p.kind == Placement::Kind::split) return fmt::format("split({})", p.dim);
-  return p == replicated ? "replicated" : p == invariant ? "invariant" : "partial";
-}
-
-std::vector<Placing> parse_placings(std::string_view text) {
-  std::vector<Placing> placings;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    placings.push_back(parse_placing(text.substr(0, end)));
-    text.remove_prefix(std::min(text.size(), end + 1));
+  switch (p.kind) {
+    case Placement::Kind::split:
+      return fmt::format("split({})", p.dim);
+    case Placement::Kind::replicated:
+      return "replicated";
+    case Placement::Kind::invariant:
+      return "invariant";
+    case Placement::Kind::partial:
+      return "partial";
+    case Placement::Kind::nothing:
+      return "nothing";
   }
-  return placings;
+  return "";
 }
 
 }  // namespace ztrain::program

@@ -1,12 +1,14 @@
 #pragma once
-// What a value is on the ranks of one axis of the mesh, and what an op makes of it. The types are those of
-// JAX's sharding in types and of spmd_types (E. Yang and others, 2026).
+// What a value is on the ranks of one axis of the mesh, and the ways in which an op may be split over them.
+// The types are those of JAX's sharding in types and of spmd_types (E. Yang and others, 2026).
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/attributes.hpp"
 #include "layout/mesh.hpp"
 
 namespace ztrain::program {
@@ -15,30 +17,65 @@ namespace ztrain::program {
 /// invariant: the same on every rank and used in the same way: its gradient is invariant.
 /// split: each rank has its part of dim `dim`; so has the gradient.
 /// partial: the value is the sum of what the ranks have; its gradient is replicated.
+/// nothing: of an output that no rule tells of.
 struct Placement {
-  enum class Kind : std::uint8_t { replicated, invariant, split, partial };
+  enum class Kind : std::uint8_t { replicated, invariant, split, partial, nothing };
   Kind kind = Kind::invariant;
   int dim = -1;
   bool operator==(const Placement&) const = default;
+  constexpr bool same() const { return kind == Kind::replicated || kind == Kind::invariant; }
 };
 inline constexpr Placement replicated{Placement::Kind::replicated, -1};
 inline constexpr Placement invariant{Placement::Kind::invariant, -1};
 inline constexpr Placement partial{Placement::Kind::partial, -1};
+inline constexpr Placement nothing{Placement::Kind::nothing, -1};
 inline constexpr Placement split(int dim) {
   return {Placement::Kind::split, dim};
 }
+inline constexpr Placement by_rows = split(0), by_columns = split(1);
 
 /// "replicated", "split(0)", ...
 std::string to_string(const Placement& placement);
 
-/// One way in which an op works without communication: what it takes and what comes out.
+/// What an op takes, and what comes out.
 struct Placing {
   std::vector<Placement> inputs, outputs;
 };
 
-/// From a letter for each operand, R, I, P or the number of a dim: "R0R>1" is a product of a replicated
-/// matrix with rows of a weight and an added replicated vector. A way of an op with fewer inputs (without its
-/// optional last ones) is the beginning of it. Ways are separated by spaces. Throws Error on anything else.
-std::vector<Placing> parse_placings(std::string_view text);
+/// Of the operands of an op in order, or of groups of them.
+class Placements {
+ public:
+  constexpr Placements(std::initializer_list<Placement> list) {
+    for (const Placement& p : list) at_[size_++] = p;
+  }
+  constexpr std::size_t size() const { return size_; }
+  constexpr const Placement& operator[](std::size_t i) const { return at_[i]; }
+  constexpr const Placement* begin() const { return at_.data(); }
+  constexpr const Placement* end() const { return at_.data() + size_; }
+
+ private:
+  std::array<Placement, 8> at_{};
+  std::size_t size_ = 0;
+};
+
+/// One way in which an op works without communication. An op with fewer inputs (without its optional last
+/// ones) goes by the beginning. One output stands for all. Of ops that no model has, `replicated` says that
+/// the value is the same on every rank. tests/mpi/ways.cpp proves each by numbers.
+struct Way {
+  Placements inputs, outputs;
+  struct Condition {
+    /// Of these constants alone, over these axes alone; null: of any.
+    bool (*of)(const Attributes&, AxisSet axes) = nullptr;
+    AxisSet over = AxisSet::all();
+    /// And nodes over these alone.
+    AxisSet nodes_over = AxisSet::all();
+    /// What an op's constants say where it goes this way. A node's are not yet made to.
+    bool (*says)(const Attributes&) = nullptr;
+  } when{};
+
+  bool allows(const Attributes& a, AxisSet axes) const {
+    return (axes.bits() & ~when.over.bits()) == 0 && (when.of == nullptr || when.of(a, axes));
+  }
+};
 
 }  // namespace ztrain::program

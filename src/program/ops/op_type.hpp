@@ -43,6 +43,11 @@ struct PartOfNode {
   }
 };
 
+/// Inputs of an op, in groups.
+using OperandGroups = std::vector<std::vector<TensorId>>;
+/// Inputs [0, first), [first, second), ...
+OperandGroups groups_that_end(const Op& op, std::initializer_list<std::size_t> ends);
+
 /// What the table knows of a record.
 struct OpRecord {
   std::string_view name;
@@ -78,10 +83,15 @@ struct OpType {
   bool training_only = false;
   /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
   bool straight_through = false;
-  /// Of ops of a model: the ways in which they work without communication (program/ir/placement.hpp).
-  std::string_view placings{};
-  /// Whether a node cannot go one of these ways over the axes; null: it can go all.
-  bool (*refuses)(const model::Node&, const Placing&, AxisSet axes) = nullptr;
+  /// The ways in which it works without communication, beside that of operands which are all the same on
+  /// every rank. No ways: as a node it goes over no axis.
+  std::span<const Way> ways{};
+  /// Inputs that are placed alike, and stand in a way for one; null: each for itself. What an op adds to is
+  /// in none.
+  OperandGroups (*groups)(const Op&) = nullptr;
+  /// Of nodes: operands that are the same everywhere are used by each rank in its own way, never as
+  /// invariant.
+  bool replicated_only = false;
   /// Tells the node what part of its operands the rank has; null: none of its constants speak of them.
   void (*fit)(model::Node&, const PartOfNode&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
@@ -128,6 +138,9 @@ void pass_gradient(Tape& tape, const model::Node& node);
 
 /// The ways of a node over these axes.
 std::vector<Placing> placings_of(const model::Node& node, AxisSet axes);
+
+/// The operands of an op as its ways speak of them.
+OperandGroups groups_of(const Op& op);
 
 /// The size of a dim of an operand, for costs.
 inline double dim(const Program& p, TensorId t, std::size_t d) {

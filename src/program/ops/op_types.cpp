@@ -1,5 +1,7 @@
 #include "program/ops/op_type.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "program/passes/tape.hpp"
 
@@ -58,16 +60,41 @@ void check_record(const Op& op) {
 std::vector<Placing> placings_of(const model::Node& node, AxisSet axes) {
   const OpType& row = op_type(node.op);
   std::vector<Placing> placings;
-  for (Placing& placing : parse_placings(row.placings)) {
-    ASSERT(node.inputs.size() <= placing.inputs.size() && node.outputs.size() <= placing.outputs.size(),
-           "{} has {} inputs and {} outputs, its row of the op table tells of {} and {}", node.op,
-           node.inputs.size(), node.outputs.size(), placing.inputs.size(), placing.outputs.size());
-    placing.inputs.resize(node.inputs.size());
-    placing.outputs.resize(node.outputs.size());
-    if (row.refuses && row.refuses(node, placing, axes)) continue;
-    placings.push_back(std::move(placing));
+  if (row.ways.empty()) return placings;
+  const std::size_t reads = node.inputs.size(), writes = node.outputs.size();
+  placings.push_back({std::vector(reads, replicated), std::vector(writes, replicated)});
+  if (!row.replicated_only)
+    placings.push_back({std::vector(reads, invariant), std::vector(writes, invariant)});
+  for (const Way& way : row.ways) {
+    const bool goes = way.allows(node.attributes, axes) && (axes.bits() & ~way.when.nodes_over.bits()) == 0;
+    if (way.inputs.size() < reads || !goes) continue;
+    ASSERT(writes <= way.outputs.size(), "{} has {} outputs, and a way of its row tells of {}", node.op,
+           writes, way.outputs.size());
+    placings.push_back({std::vector(way.inputs.begin(), way.inputs.begin() + reads),
+                        std::vector(way.outputs.begin(), way.outputs.begin() + writes)});
   }
   return placings;
+}
+
+OperandGroups groups_that_end(const Op& op, std::initializer_list<std::size_t> ends) {
+  OperandGroups groups;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    groups.emplace_back();
+    for (; begin < end; ++begin) groups.back().push_back(op.inputs[begin]);
+  }
+  std::erase_if(groups, [](const auto& group) { return group.empty(); });
+  return groups;
+}
+
+OperandGroups groups_of(const Op& op) {
+  const OpType& row = op_type(op.type);
+  if (row.groups) return row.groups(op);
+  std::size_t read = 0;
+  for (const Way& way : row.ways) read = std::max(read, way.inputs.size());
+  OperandGroups each;
+  for (std::size_t i = 0; i < std::min(read, op.inputs.size()); ++i) each.push_back({op.inputs[i]});
+  return each;
 }
 
 }  // namespace ztrain::program

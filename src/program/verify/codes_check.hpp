@@ -8,7 +8,7 @@
 
 #include "kernels/fp8/record.hpp"
 #include "model/graph.hpp"
-#include "program/verify/placement_table.hpp"
+#include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 
@@ -30,14 +30,15 @@ inline bool are_scales_of_cut_rows(const Program& program, const Tensor& tensor)
 inline void note_largest(const std::vector<Spreads>& weights, Spreads& found) {
   for (const Spreads& weight : weights)
     for (std::size_t axis = 0; axis < found.size(); ++axis)
-      found[axis] = weight[axis] == 'E' && found[axis] != 'F' ? 'E' : 'F';
+      found[axis] =
+          weight[axis] == Spread::equal && found[axis] != Spread::shard ? Spread::equal : Spread::shard;
 }
 
 /// What is wrong with fp8_scales of magnitudes that are spread so over the axis; "": nothing. Over the tensor
 /// axis they may be of this rank's parts, whose scales are not known before they are gathered.
 inline std::string scales_fault(const Program& program, const Op& op, Axis axis, Spread found) {
-  const bool of_parts = axis == Axis::tensor && found == 'F';
-  if (found != 'E' && !of_parts)
+  const bool of_parts = axis == Axis::tensor && found == Spread::shard;
+  if (found != Spread::equal && !of_parts)
     return fmt::format("the largest magnitudes of {} were not gathered: '{}' is {}", op.name,
                        program.tensor(op.inputs[Fp8Scales::slots]).name, words_for(found));
   if (axis != Axis::tensor) return "";
@@ -55,9 +56,9 @@ inline std::string scales_fault(const Program& program, const Op& op, Axis axis,
 
 /// The scales of its i-th weight.
 inline Spread spread_of_scales(const Program& program, const Op& op, std::size_t i, Axis axis, Spread found) {
-  if (axis != Axis::tensor) return 'E';
+  if (axis != Axis::tensor) return Spread::equal;
   const Tensor& made = program.tensor(op.outputs[i]);
-  return !made.persistent ? found : are_scales_of_cut_rows(program, made) ? '0' : 'E';
+  return !made.persistent ? found : are_scales_of_cut_rows(program, made) ? Spread::rows : Spread::equal;
 }
 
 }  // namespace ztrain::program

@@ -1,10 +1,11 @@
 #pragma once
 // What the check of placements knows of values that go round the ranks of an axis, and of sums over them:
-// whose part of a split dim a rank holds, and of which ranks it has what it needs. As the table of placements
-// it shares nothing with those who emit the ops (kernels/attention/rules_ring.cpp).
+// whose part of a split dim a rank holds, and of which ranks it has what it needs. It
+// shares nothing with those who emit the ops (kernels/attention/rules_ring.cpp).
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -13,22 +14,36 @@
 #include "base/index.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/elementwise/record.hpp"
-#include "program/verify/placement_table.hpp"
+#include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 
-/// Its values have the letter 'K' until each rank has its own part, and, of a sum, what all ranks give to it.
+/// Its values are `around` until each rank has its own part, and, of a sum, what all ranks give to it.
 class RingCheck {
  public:
   explicit RingCheck(const Program& program) : program_(program) {}
 
-  /// The letter of what a shift gives of something split along dim 0, which may be on its way already.
+  /// Whether an op takes what is on its way round, or sends it: parts of the queries and of the keys, where
+  /// they are not those of whole sequences, and sums and copies of what comes of them.
+  bool concerns(const Op& op, const std::vector<Spread>& given, Axis axis) const {
+    const auto all = [&](std::size_t begin, std::size_t end, Spread spread) {
+      return std::all_of(given.begin() + begin, given.begin() + end, [&](Spread s) { return s == spread; });
+    };
+    if (op.type == Add::op || op.type == Copy::op) return all(0, given.size(), Spread::around);
+    if (op.type != AttentionPart::op && op.type != AttentionPartGrad::op) return false;
+    const std::size_t k = AttentionPart::k, behind = AttentionPart::v + 1;
+    return !sequence_axes.contains(axis) && all(0, k, Spread::rows) &&
+           all(behind, given.size(), Spread::rows) &&
+           (all(k, behind, Spread::rows) || all(k, behind, Spread::around));
+  }
+
+  /// What a shift gives of something split along dim 0, which may be on its way already.
   Spread shifted(const Op& op, Axis axis, Spread from) {
     const int ranks = program_.mesh[axis];
-    Journey next = from == 'K' ? journey(op.inputs[0], axis) : Journey{};
+    Journey next = from == Spread::around ? journey(op.inputs[0], axis) : Journey{};
     next.by = (next.by + op.comm.peer % ranks + ranks) % ranks;
     note(op.outputs[0], axis) = std::move(next);
-    return letter_of(op.outputs[0], axis);
+    return spread_of(op.outputs[0], axis);
   }
 
   /// Of an op with such outputs: what is wrong with it, or "". Notes what comes out.
@@ -39,11 +54,11 @@ class RingCheck {
     return "";
   }
 
-  /// The letter of an output of such an op.
-  Spread letter_of(TensorId t, Axis axis) const {
+  /// An output of such an op.
+  Spread spread_of(TensorId t, Axis axis) const {
     const Journey j = journey(t, axis);
     const auto ranks = at(program_.mesh[axis]);
-    return j.by == 0 && (j.of.empty() || j.of.size() == ranks) ? '0' : 'K';
+    return j.by == 0 && (j.of.empty() || j.of.size() == ranks) ? Spread::rows : Spread::around;
   }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 // What the check of placements knows of communication that goes part by part beside products: whose rows are
-// put where, and whether a sum has the rows of every rank once. As the table of placements it shares nothing
+// put where, and whether a sum has the rows of every rank once. It shares nothing
 // with the pass that cuts the communication (program/passes/overlap.cpp).
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 #include "kernels/communication/record.hpp"
 #include "kernels/linear/record.hpp"
-#include "program/verify/placement_table.hpp"
+#include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 
@@ -20,31 +20,25 @@ class RowsCheck {
  public:
   explicit RowsCheck(const Program& program) : program_(program) {}
 
-  /// What comes of an op over an axis, or why it is wrong.
-  struct Result {
-    Spread letter;
-    std::string fault{};
-  };
-
   /// Whether a shift moves a part of the rows of something, or to such a part.
   bool concerns(const Op& op) const { return is_part(op.inputs[0]) || is_part(op.outputs[0]); }
   /// Rows of which each rank has its own arrive among those of all; or parts of a sum, at the rank whose rows
   /// they are.
-  Result shifted(const Op& op, Axis axis, Spread from) {
+  Told shifted(const Op& op, Axis axis, Spread from) {
     const TensorId x = op.inputs[0], y = op.outputs[0];
     const int owner = rank_before(axis, op.comm.peer);
-    if (from != 'P') return put(y, axis, from, owner);
+    if (from != Spread::sum) return put(y, axis, from, owner);
     const int to = rank_before(axis, -op.comm.peer), part = part_of(x, program_.mesh[axis]);
     if (part != to)
       return {from, fmt::format("'{}' is part {} of a sum, and is sent to rank {}", program_.tensor(x).name,
                                 part, to)};
     givers_[{program_.storage(y), is_part(y) ? program_.tensor(y).offset : 0}] = owner;
-    return {'K'};
+    return {Spread::around};
   }
 
   /// Of own_rows or sum_of_ranks: what this rank's rows become with those of the others. Over an axis that it
   /// does not span they are what they were, and the others alike.
-  Result joined(const Op& op, Axis axis, Spread own, Spread others) const {
+  Told joined(const Op& op, Axis axis, Spread own, Spread others) const {
     const auto axes = AxisSet::from_bits(static_cast<std::uint32_t>(record_of<OverAxes>(op.attributes).axes));
     if (axes.contains(axis))
       return op.type == SumOfRanks::op ? sum(op, axis, own)
@@ -78,19 +72,19 @@ class RowsCheck {
                : -1;
   }
   /// That all parts are there when the whole is read, others prove: what nobody wrote is not read.
-  Result put(TensorId to, Axis axis, Spread from, int owner) const {
+  Told put(TensorId to, Axis axis, Spread from, int owner) const {
     const std::string& name = program_.tensor(to).name;
-    if (from != '0')
+    if (from != Spread::rows)
       return {from, fmt::format("'{}' is put together from what is {}", name, words_for(from))};
     const int part = part_of(to, program_.mesh[axis]);
-    if (part == owner) return {'E'};
+    if (part == owner) return {Spread::equal};
     return {from, fmt::format("the rows of rank {} are put in place {} as '{}'", owner, part, name)};
   }
-  Result sum(const Op& op, Axis axis, Spread from) const {
+  Told sum(const Op& op, Axis axis, Spread from) const {
     const int ranks = program_.mesh[axis], own = rank_before(axis, 0);
     const TensorId mine = op.inputs[SumOfRanks::own], others = op.inputs[SumOfRanks::others];
     const Tensor &part = program_.tensor(mine), &rest = program_.tensor(others);
-    if (from != 'P' || part_of(mine, ranks) != own)
+    if (from != Spread::sum || part_of(mine, ranks) != own)
       return {from, fmt::format("'{}' is {}, and not this rank's part of a sum", part.name, words_for(from))};
     if (rest.bytes() != (ranks - 1) * part.bytes() || is_part(others))
       return {from, fmt::format("'{}' does not hold a part for each other rank", rest.name)};
@@ -101,7 +95,7 @@ class RowsCheck {
         return {from,
                 fmt::format("slot {} of '{}' does not hold what rank {} gives", slot, rest.name, wanted)};
     }
-    return {'0'};
+    return {Spread::rows};
   }
   int rank_before(Axis axis, int by) const {
     const int ranks = program_.mesh[axis], own = Coordinate(program_.mesh, program_.rank)[axis];

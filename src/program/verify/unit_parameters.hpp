@@ -9,7 +9,7 @@
 #include "base/index.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/program.hpp"
-#include "program/verify/placement_table.hpp"
+#include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 
@@ -20,7 +20,7 @@ inline void mark_shards(const Program& program, const Tensor& tensor, Spreads& s
   const bool inner = own * program.mesh.size(state_axes) != all;
   for (int a = 0; a < axis_count; ++a)
     if (const auto axis = static_cast<Axis>(a); program.mesh[axis] > 1 && state_axes.contains(axis))
-      spreads[at(a)] = inner && axis == Axis::shard ? 'f' : 'F';
+      spreads[at(a)] = inner && axis == Axis::shard ? Spread::inner_shard : Spread::shard;
 }
 
 class UnitParameters {
@@ -50,12 +50,12 @@ class UnitParameters {
   /// By parameter: of parameters and what is kept beside them; of what has yet to be written, nothing.
   Flat initial(const Tensor& tensor, bool written) const {
     const Range unit = of(tensor.unit);
-    Flat flat(unit.end - unit.begin, filled(written ? 'E' : '.'));
+    Flat flat(unit.end - unit.begin, filled(written ? Spread::equal : Spread::unknown));
     if (!written) return flat;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       Spreads& spreads = flat[p - unit.begin];
       if (const int split = program_.parameters[p].split; split >= 0)
-        spreads[at(Axis::tensor)] = static_cast<char>('0' + split);
+        spreads[at(Axis::tensor)] = cut_along(split);
       mark_shards(program_, tensor, spreads);
     }
     return flat;
@@ -75,7 +75,7 @@ class UnitParameters {
   bool carries_gradients(const Op& op) const {
     return op.type == Copy::op && is_whole_gradient(op.inputs[0]) && is_whole_gradient(op.outputs[0]);
   }
-  /// Copies the letters of these parameters; those of the others stay.
+  /// Copies how these parameters are spread; the others stay.
   void carry_gradients(const Op& op, Flats& flats) const {
     const Tensor &from = program_.tensor(op.inputs[0]), &to = program_.tensor(op.outputs[0]);
     ASSERT(from.offset == to.offset, "'{}' is copied to the gradient of another parameter", from.name);

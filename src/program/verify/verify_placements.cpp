@@ -24,7 +24,8 @@ namespace {
 
 class Checker {
  public:
-  explicit Checker(const Program& program) : program_(program), plain_(program.tensors.size(), filled('.')) {
+  explicit Checker(const Program& program)
+      : program_(program), plain_(program.tensors.size(), filled(Spread::unknown)) {
     for (int a = 0; a < axis_count; ++a)
       if (const auto axis = static_cast<Axis>(a); axis != Axis::pipeline && program.mesh[axis] > 1)
         axes_.push_back(axis);
@@ -54,16 +55,16 @@ class Checker {
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
 
   /// Equal on all ranks, but for those of these axes.
-  Spreads equal_but(AxisSet among, Spread letter) const {
-    Spreads spreads = filled('E');
+  Spreads equal_but(AxisSet among, Spread spread) const {
+    Spreads spreads = filled(Spread::equal);
     for (const Axis axis : axes_)
-      if (among.contains(axis)) spreads[at(axis)] = letter;
+      if (among.contains(axis)) spreads[at(axis)] = spread;
     return spreads;
   }
   /// Inputs are dealt over the data axes; what else is kept is the same on every rank, but for some scales.
   Spreads initial(const Tensor& tensor) const {
-    if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, '0');
-    return tensor.category == Category::input ? equal_but(token_axes, '0') : filled('E');
+    if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, Spread::rows);
+    return tensor.category == Category::input ? equal_but(token_axes, Spread::rows) : filled(Spread::equal);
   }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
@@ -77,25 +78,25 @@ class Checker {
     if (!is_flat(t)) return plain_[at(program_.storage(t))];
     const std::size_t p = units_.parameter_of(t);
     Spreads spreads = flat_.at(program_.storage(t))[p - units_.first(p)];
-    if (place(p).takes_rows) spreads[at(Axis::tensor)] = '0';
+    if (place(p).takes_rows) spreads[at(Axis::tensor)] = Spread::rows;
     return spreads;
   }
 
-  void write(TensorId t, Axis axis, Spread letter, bool adds) {
+  void write(TensorId t, Axis axis, Spread spread, bool adds) {
     Spread* to = nullptr;
     if (is_flat(t)) {
       const std::size_t p = units_.parameter_of(t);
       to = &flat_.at(program_.storage(t))[p - units_.first(p)][at(axis)];
       // Of its other rows the gradient is zero here: the whole is a sum.
-      if (place(p).takes_rows && axis == Axis::tensor) letter = letter == '0' ? 'P' : letter;
+      if (place(p).takes_rows && axis == Axis::tensor) spread = spread == Spread::rows ? Spread::sum : spread;
     } else {
-      require_alike_parts(t, axis, letter);
+      require_alike_parts(t, axis, spread);
       to = &plain_[at(program_.storage(t))][at(axis)];
     }
-    if (adds && *to != letter)
+    if (adds && *to != spread)
       refuse(axis, fmt::format("{} is {}, and what is added to it is {}", called(t), words_for(*to),
-                               words_for(letter)));
-    *to = letter == 'K' ? ring_.letter_of(t, axis) : letter;
+                               words_for(spread)));
+    *to = spread == Spread::around ? ring_.spread_of(t, axis) : spread;
   }
 
   void visit(const Op& op) {
@@ -121,10 +122,10 @@ class Checker {
     if (!stages_.told(op.inputs[0]))
       refuse(Axis::pipeline, "losses and norms of the stages were not gathered");
     for (const Axis axis : axes_)
-      if (const Spread letter = read(op.inputs[0])[at(axis)]; letter != 'E')
+      if (const Spread spread = read(op.inputs[0])[at(axis)]; spread != Spread::equal)
         refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
-                                 program_.tensor(op.inputs[0]).name, words_for(letter)));
-    set_all(op.outputs, filled('E'));
+                                 program_.tensor(op.inputs[0]).name, words_for(spread)));
+    set_all(op.outputs, filled(Spread::equal));
   }
 
   Spreads& plain_of(TensorId t) { return plain_[at(program_.storage(t))]; }
@@ -143,10 +144,10 @@ class Checker {
     plain_[at(program_.storage(t))] = spreads;
   }
   /// Where t is a part of the rows of something.
-  void require_alike_parts(TensorId t, Axis axis, Spread letter) const {
+  void require_alike_parts(TensorId t, Axis axis, Spread spread) const {
     const Spread there = plain_[at(program_.storage(t))][at(axis)];
-    if (program_.storage(t) != t && there != '.' && there != letter)
-      refuse(axis, fmt::format("{} is {}, and other parts of the same are {}", called(t), words_for(letter),
+    if (program_.storage(t) != t && there != Spread::unknown && there != spread)
+      refuse(axis, fmt::format("{} is {}, and other parts of the same are {}", called(t), words_for(spread),
                                words_for(there)));
   }
   void set_all(const std::vector<TensorId>& tensors, const Spreads& spreads) {
@@ -168,11 +169,10 @@ class Checker {
   }
 
   void compute(const Op& op) {
-    const ComputeRule* rule = find_compute_rule(op);
-    ASSERT(rule, "the check of placements has no rule for op '{}'", op.type);
     const std::string misfit = rows_.misfit(op);
     REQUIRE(misfit.empty(), "{}: {}", describe(program_, id_), misfit);
-    const OperandGroups groups = operand_groups(op, *rule);
+    const OperandGroups groups = groups_of(op);
+    ASSERT(!groups.empty(), "the check of placements knows no way of op '{}'", op.type);
     std::vector<Spreads> given;  // by group
     for (const auto& group : groups) {
       given.push_back(read(group[0]));
@@ -182,25 +182,30 @@ class Checker {
           if (other[at(axis)] != given.back()[at(axis)]) refuse(axis, takes(groups, axis));
       }
     }
-    std::string letters(groups.size(), '.');
     for (const Axis axis : axes_) {
-      for (std::size_t g = 0; g < groups.size(); ++g) letters[g] = given[g][at(axis)];
-      const std::string_view out = outputs_of(*rule, letters, axis);
-      if (out.empty()) refuse(axis, takes(groups, axis));
-      if (const std::string fault = part_fault(program_, op, axis, letters); !fault.empty())
-        refuse(axis, fault);
-      if (out.find('K') != out.npos)
-        if (const std::string fault = ring_.follow(op, axis); !fault.empty())
-          refuse(axis, fmt::format("{}, behind {}", fault, called(op.inputs[0])));
-      const bool adds = accumulates(op);
-      for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-        const Spread letter = out.size() == 1 ? out[0] : i < out.size() ? out[i] : '.';
-        const TensorId t = op.outputs[i];
-        if (letter == '.' || program_.tensor(t).category == Category::workspace) continue;
-        write(t, axis, letter, adds && std::ranges::find(op.inputs, t) != op.inputs.end());
-      }
+      std::vector<Spread> over;
+      for (const Spreads& spreads : given) over.push_back(spreads[at(axis)]);
+      compute_over(op, axis, groups, over);
     }
     behind_.follow(op);
+  }
+
+  /// given: by group.
+  void compute_over(const Op& op, Axis axis, const OperandGroups& groups, const std::vector<Spread>& given) {
+    const bool goes_round = ring_.concerns(op, given, axis);
+    const auto out = goes_round ? std::vector{Spread::around} : outputs_of(op, given, axis);
+    if (!out) refuse(axis, takes(groups, axis));
+    if (const std::string fault = part_fault(program_, op, axis, given); !fault.empty()) refuse(axis, fault);
+    if (goes_round)
+      if (const std::string fault = ring_.follow(op, axis); !fault.empty())
+        refuse(axis, fmt::format("{}, behind {}", fault, called(op.inputs[0])));
+    const bool adds = accumulates(op);
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      const Spread spread = out->size() == 1 ? out->front() : i < out->size() ? (*out)[i] : Spread::unknown;
+      const TensorId t = op.outputs[i];
+      if (spread == Spread::unknown || program_.tensor(t).category == Category::workspace) continue;
+      write(t, axis, spread, adds && std::ranges::find(op.inputs, t) != op.inputs.end());
+    }
   }
 
   /// What rows of other ranks become with those of this one.
@@ -212,8 +217,8 @@ class Checker {
     set(op.outputs[0], spreads);
     behind_.follow(op);
   }
-  Spread told(const RowsCheck::Result& told, const Op& op, Axis axis) const {
-    if (told.fault.empty()) return told.letter;
+  Spread told(const Told& told, const Op& op, Axis axis) const {
+    if (told.fault.empty()) return told.spread;
     refuse(axis, fmt::format("{}, behind {}", told.fault, called(op.inputs[0])));
   }
 
@@ -228,32 +233,16 @@ class Checker {
     return text;
   }
 
-  /// What a communication makes of one letter over an axis that it spans.
+  /// What a communication makes of a value over an axis that it spans.
   Spread converted(const Op& op, Axis axis, Spread from, const std::string& what) {
     const bool flat = is_flat(op.inputs[0]);
-    switch (op.comm.kind) {
-      case CommKind::all_gather: {
-        const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis) &&
-                           program_.mesh.inner_of(axis) < program_.mesh[axis];
-        const Spread wanted = inner ? 'f' : flat ? 'F' : '0';
-        if (from == wanted || (!flat && from == 'F')) return 'E';
-        refuse(axis, fmt::format("it gathers {}, which is {}", what, words_for(from)));
-      }
-      case CommKind::reduce_scatter:
-      case CommKind::all_reduce:
-        if (from == 'P') return op.comm.kind == CommKind::all_reduce ? 'E' : flat ? 'F' : '0';
-        refuse(axis, fmt::format("it adds up {}, which is {}", what, words_for(from)));
-      case CommKind::all_to_all:
-        if (!flat && (from == '0' || from == '1')) return from == '0' ? '1' : '0';
-        refuse(axis,
-               fmt::format("it exchanges tokens and columns of {}, which is {}", what, words_for(from)));
-      case CommKind::shift:
-        if (rows_.concerns(op)) return told(rows_.shifted(op, axis, from), op, axis);
-        if (!flat && (from == '0' || from == 'K')) return ring_.shifted(op, axis, from);
-        refuse(axis, fmt::format("it moves the tokens of {}, which is {}", what, words_for(from)));
-      default:
-        fail("the check of placements has no rule for {}", name_of(op.comm.kind));
+    if (op.comm.kind == CommKind::shift) {
+      if (rows_.concerns(op)) return told(rows_.shifted(op, axis, from), op, axis);
+      if (!flat && (from == Spread::rows || from == Spread::around)) return ring_.shifted(op, axis, from);
     }
+    const Told made = exchanged(program_, op, axis, from, flat, what);
+    if (!made.fault.empty()) refuse(axis, made.fault);
+    return made.spread;
   }
 
   bool spans(const Op& op, Axis axis) const {
@@ -269,7 +258,7 @@ class Checker {
     if (!sends && is_flat(op.outputs[0]))
       return write_flat(op.outputs[0], units_.initial(program_.tensor(op.outputs[0]), true));
     const auto bits = static_cast<std::uint32_t>(op.attributes.integer("split_over", 0));
-    const Spreads said = equal_but(AxisSet::from_bits(bits), '0');
+    const Spreads said = equal_but(AxisSet::from_bits(bits), Spread::rows);
     if (!sends) return set_all(op.outputs, said);
     const Spreads is = read(op.inputs[0]);
     for (const Axis axis : axes_)
@@ -284,7 +273,8 @@ class Checker {
     if (!is_flat(from)) {
       Spreads spreads = read(from);
       // Of a state that each rank has whole but for its own part, which is the newest.
-      if (program_.storage(from) == program_.storage(to) && from != to) spreads = equal_but(state_axes, 'F');
+      if (program_.storage(from) == program_.storage(to) && from != to)
+        spreads = equal_but(state_axes, Spread::shard);
       for (const Axis axis : axes_)
         if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], called(from));
       behind_.pass(from, to);
@@ -320,7 +310,7 @@ class Checker {
     for (std::size_t p = unit.begin; p < unit.end; ++p)
       if (const std::string fault = stages_.gradient_fault(place(p), op.inputs[0]); !fault.empty())
         refuse(Axis::pipeline, fault);
-    if (op.type == SumSquares::op) return set(op.outputs[0], filled('P'));
+    if (op.type == SumSquares::op) return set(op.outputs[0], filled(Spread::sum));
     const TensorId stepped = op.outputs[0];
     write_flat(stepped, read_flat(record_of<OptimizerStep>(op.attributes).whole ? op.outputs[1] : stepped));
   }
@@ -337,13 +327,13 @@ class Checker {
   /// shard: the reader has this rank's shard of it alone.
   void check_sum(std::size_t p, const Spreads& gradient, bool shard) const {
     for (const Axis axis : axes_) {
-      const Spread letter = gradient[at(axis)];
+      const Spread spread = gradient[at(axis)];
       const Spread whole =
-          axis == Axis::tensor && place(p).split >= 0 ? static_cast<char>('0' + place(p).split) : 'E';
-      if (letter == whole || (shard && letter == 'F' && state_axes.contains(axis))) continue;
+          axis == Axis::tensor && place(p).split >= 0 ? cut_along(place(p).split) : Spread::equal;
+      if (spread == whole || (shard && spread == Spread::shard && state_axes.contains(axis))) continue;
       refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
                                "too many",
-                               place(p).name, words_for(letter), words_for(whole)));
+                               place(p).name, words_for(spread), words_for(whole)));
     }
   }
 
@@ -353,11 +343,12 @@ class Checker {
     const auto losses = static_cast<std::size_t>(record.losses);
     for (std::size_t i = 0; i < losses; ++i)
       for (const Axis axis : axes_) {
-        const Spread wanted = token_axes.contains(axis) ? 'P' : 'E', letter = read(op.inputs[i])[at(axis)];
-        if (letter != wanted)
-          refuse(axis, fmt::format("the loss is {}, not {}", words_for(letter), words_for(wanted)));
+        const Spread wanted = token_axes.contains(axis) ? Spread::sum : Spread::equal,
+                     spread = read(op.inputs[i])[at(axis)];
+        if (spread != wanted)
+          refuse(axis, fmt::format("the loss is {}, not {}", words_for(spread), words_for(wanted)));
       }
-    set_all(op.outputs, filled('0'));
+    set_all(op.outputs, filled(Spread::rows));
   }
 
   /// Parameters end as they began.

@@ -12,12 +12,23 @@ void geglu_adjoint(Tape& t, const model::Node& n) {
                [&](const std::vector<TensorId>& d) { t.emit(GegluGrad{}, n.name, std::move(inputs), d); });
 }
 
+constexpr Way geglu_ways[] = {
+    {{by_rows, by_rows}, {by_rows}},
+    {{by_columns, by_columns}, {by_columns}},
+};
+
+constexpr Way geglu_grad_ways[] = {
+    {{by_rows, by_rows, by_rows}, {by_rows}},
+    {{by_columns, by_columns, by_columns}, {by_columns}},
+    {{replicated, replicated, partial}, {partial}},
+};
+
 }  // namespace
 
 std::span<const OpType> geglu_ops() {
   static constexpr OpType rows[] = {
-      {.record = record<Geglu>(), .adjoint = geglu_adjoint, .placings = "RR>R II>I 00>0 11>1"},
-      {.record = record<GegluGrad>()},
+      {.record = record<Geglu>(), .adjoint = geglu_adjoint, .ways = geglu_ways},
+      {.record = record<GegluGrad>(), .ways = geglu_grad_ways},
   };
   return rows;
 }

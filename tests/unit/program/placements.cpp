@@ -359,15 +359,5 @@ TEST(Placements, GradientsAreSummedOverTheAxesThatTheyFollowFrom) {
   }
 }
 
-TEST(Placements, LettersArePlacements) {
-  const std::vector<Placing> ways = parse_placings("R0I>1 11P>P");
-  ASSERT_EQ(ways.size(), 2u);
-  EXPECT_EQ(ways[0].inputs, (std::vector{replicated, split(0), invariant}));
-  EXPECT_EQ(ways[0].outputs, std::vector{split(1)});
-  EXPECT_EQ(ways[1].inputs, (std::vector{split(1), split(1), partial}));
-  EXPECT_NE(refusal([] { parse_placings("RX>R"); }), "");
-  EXPECT_NE(refusal([] { parse_placings("RR"); }), "");
-}
-
 }  // namespace
 }  // namespace ztrain::program::placements_test

@@ -1,0 +1,183 @@
+#include "program/verify/spread.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "kernels/attention/record.hpp"
+#include "kernels/attention/record_ring.hpp"
+#include "kernels/dropout/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/linear/record.hpp"
+#include "program/ops/op_type.hpp"
+
+namespace ztrain::program {
+namespace {
+
+Spread spread_of(const Placement& p) {
+  switch (p.kind) {
+    case Placement::Kind::split:
+      return cut_along(p.dim);
+    case Placement::Kind::partial:
+      return Spread::sum;
+    case Placement::Kind::nothing:
+      return Spread::unknown;
+    default:
+      return Spread::equal;
+  }
+}
+
+bool takes(const Way& way, const std::vector<Spread>& given) {
+  if (way.inputs.size() < given.size()) return false;
+  for (std::size_t g = 0; g < given.size(); ++g)
+    if (spread_of(way.inputs[g]) != given[g]) return false;
+  return true;
+}
+
+/// Of tokens of a part of a micro-batch, which may be cut again over the tensor axis. index: over the axes of
+/// tokens.
+std::string fault_of_mask(const Program& program, const Op& op, int index) {
+  const auto mask = record_of<Dropout>(op.attributes);
+  const Tensor& x = program.tensor(op.inputs[Dropout::x]);
+  const Coordinate at(program.mesh, program.rank);
+  const std::int64_t rows = x.shape[0], part = mask.part_of / program.token_order.ranks();
+  if (part < rows) return fmt::format("'{}' is masked as tokens of {}", x.name, mask.part_of);
+  const std::int64_t begin = index * part + (rows < part ? at[Axis::tensor] * rows : 0);
+  const std::vector<TokenRun> held = program.token_order.runs(mask.part_of, begin, begin + rows);
+  const std::int64_t of_others =
+      op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
+  const std::int64_t counted = program.tokens > 0 ? program.tokens : mask.part_of;  // of a micro-batch
+  std::vector<TokenRun> taken{{mask.first_token - of_others * counted, rows}};
+  if (mask.gap > 0) {
+    taken[0].count = mask.gap_at;
+    taken.push_back({taken[0].token + mask.gap_at + mask.gap, rows - mask.gap_at});
+  }
+  if (taken == held) return "";
+  return fmt::format("'{}' is tokens {}, and is masked as {}", x.name, ztrain::to_string(held),
+                     ztrain::to_string(taken));
+}
+
+/// Of a part of the queries of a micro-batch, which attend to all keys at once. index: of the part.
+std::string fault_of_queries(const Program& program, const Op& op, int index) {
+  const auto part = record_of<RingPart>(op.attributes);
+  const Tensor& q = program.tensor(op.inputs[AttentionPart::q]);
+  const Tensor& k = program.tensor(op.inputs[AttentionPart::k]);
+  const std::int64_t rows = q.shape[0], all = k.shape[0];
+  if (part.accumulate) return fmt::format("'{}' attends to keys of which it has all already", q.name);
+  const auto compare = [](const Tensor& t, const std::vector<TokenRun>& held,
+                          const std::vector<TokenRun>& said) {
+    return said == held ? std::string()
+                        : fmt::format("'{}' is tokens {}, and taken for {}", t.name, ztrain::to_string(held),
+                                      ztrain::to_string(said));
+  };
+  const std::string fault =
+      compare(q, program.token_order.runs(all, index * rows, (index + 1) * rows), part.queries_at);
+  return fault.empty() ? compare(k, program.token_order.runs(all, 0, all), part.keys_at) : fault;
+}
+
+}  // namespace
+
+Spread cut_along(int dim) {
+  ASSERT(dim == 0 || dim == 1, "a matrix has no dim {}", dim);
+  return dim == 0 ? Spread::rows : Spread::columns;
+}
+
+std::string words_for(Spread spread) {
+  switch (spread) {
+    case Spread::equal:
+      return "the same on every rank";
+    case Spread::sum:
+      return "a part of a sum";
+    case Spread::shard:
+    case Spread::inner_shard:
+      return "a shard";
+    case Spread::around:
+      return "of other ranks' tokens, or of some ranks alone";
+    case Spread::unknown:
+      return "nothing yet";
+    case Spread::rows:
+      return "split along dim 0";
+    case Spread::columns:
+      return "split along dim 1";
+  }
+  return "";
+}
+
+std::optional<std::vector<Spread>> outputs_of(const Op& op, const std::vector<Spread>& given, Axis axis) {
+  for (const Way& way : op_type(op.type).ways) {
+    const bool fits =
+        way.allows(op.attributes, axis) && (way.when.says == nullptr || way.when.says(op.attributes));
+    if (!fits || !takes(way, given)) continue;
+    std::vector<Spread> outputs;
+    for (const Placement& p : way.outputs) outputs.push_back(spread_of(p));
+    return outputs;
+  }
+  const bool equal = std::ranges::all_of(given, [](Spread s) { return s == Spread::equal; });
+  return equal ? std::optional(std::vector{Spread::equal}) : std::nullopt;
+}
+
+Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, bool flat,
+               const std::string& what) {
+  const auto wrong = [&](const char* does) {
+    return Told{from, fmt::format("it {} {}, which is {}", does, what, words_for(from))};
+  };
+  switch (op.comm.kind) {
+    case CommKind::all_gather: {
+      const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis) &&
+                         program.mesh.inner_of(axis) < program.mesh[axis];
+      const Spread wanted = inner ? Spread::inner_shard : flat ? Spread::shard : Spread::rows;
+      if (from == wanted || (!flat && from == Spread::shard)) return {Spread::equal};
+      return wrong("gathers");
+    }
+    case CommKind::reduce_scatter:
+    case CommKind::all_reduce:
+      if (from != Spread::sum) return wrong("adds up");
+      return {op.comm.kind == CommKind::all_reduce ? Spread::equal : flat ? Spread::shard : Spread::rows};
+    case CommKind::all_to_all:
+      if (!flat && from == Spread::rows) return {Spread::columns};
+      if (!flat && from == Spread::columns) return {Spread::rows};
+      return wrong("exchanges tokens and columns of");
+    case CommKind::shift:
+      return wrong("moves the tokens of");
+    default:
+      fail("the check of placements has no rule for {}", name_of(op.comm.kind));
+  }
+}
+
+std::string part_fault(const Program& program, const Op& op, Axis axis, const std::vector<Spread>& given) {
+  const int index = Coordinate(program.mesh, program.rank)[axis];
+  const bool to_a_sum =
+      given.back() == Spread::equal && (given[0] == Spread::sum || given[0] == Spread::columns);
+  const bool coded = op.type == LinearFp8::op && given.size() == 5;
+  if (to_a_sum && (coded || (op.type == Linear::op && given.size() == 3))) {
+    const std::int64_t adds =
+        coded ? record_of<LinearFp8>(op.attributes).adds_bias : record_of<Linear>(op.attributes).adds_bias;
+    if (adds == (index == 0 ? 1 : 0)) return "";
+    return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
+                       index == 0 ? "by no rank" : "more than once");
+  }
+  if (op.type == Dropout::op && given[0] == Spread::columns) {
+    const auto mask = record_of<Dropout>(op.attributes);
+    const Tensor& x = program.tensor(op.inputs[Dropout::x]);
+    const std::int64_t own = x.shape[1], ranks = program.mesh[axis];
+    // Parts may differ in size, and none is empty: each other rank has a column before these or behind.
+    const std::int64_t least = index, most = mask.columns - own - (ranks - 1 - index);
+    const bool begins = index > 0 || mask.first_column == 0;
+    const bool ends = index < ranks - 1 || mask.first_column == most;
+    if (begins && ends && least <= mask.first_column && mask.first_column <= most) return "";
+    return fmt::format("'{}' is {} columns, of part {} of {}, and is masked as those from {} on of {}",
+                       x.name, own, index, ranks, mask.first_column, mask.columns);
+  }
+  if (op.type == Dropout::op && given[0] == Spread::rows && context_axes.contains(axis))
+    return fault_of_mask(program, op, Coordinate(program.mesh, program.rank).index_in(context_axes));
+  const bool attends = op.type == Attention::op || op.type == AttentionGrad::op;
+  if (attends && context_axes.contains(axis) && program.token_order.groups() > 1)
+    return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",
+                       program.token_order.groups());
+  const bool part = op.type == AttentionPart::op || op.type == AttentionPartGrad::op;
+  return part && given[0] == Spread::rows && given[1] == Spread::equal ? fault_of_queries(program, op, index)
+                                                                       : "";
+}
+
+}  // namespace ztrain::program
