@@ -45,7 +45,8 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
 /// A deck that leaves its vocabulary open has it from its data, and says so where it is printed.
 void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
   if (deck.model.vocab_size == 0)
-    std::ranges::find(deck.origins, "model.vocab_size", &config::Origin::key)->source = "data.train";
+    for (config::Origin& origin : deck.origins)
+      if (origin.key == "model.vocab_size") origin.source = "data.train";
   deck.model.vocab_size = data.vocab_size;
   // A Hugging Face model keeps its own, also in checkpoints that outlive its folder.
   const bool has_own = !deck.model.origin.empty() && !deck.model.ends.empty();
