@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "base/thread.hpp"
 
@@ -37,6 +38,7 @@ void HostThreads::share(std::int64_t parts, const std::function<void(std::int64_
     const std::lock_guard lock(mutex_);
     work_ = &work;
     parts_ = parts;
+    failure_ = nullptr;
     next_.store(0, std::memory_order_relaxed);
     at_work_ = static_cast<int>(others_.size());
     ++number_;
@@ -45,10 +47,19 @@ void HostThreads::share(std::int64_t parts, const std::function<void(std::int64_
   take();
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return at_work_ == 0; });
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void HostThreads::take() {
-  for (std::int64_t i = next_++; i < parts_; i = next_++) (*work_)(i);
+  try {
+    for (std::int64_t i = next_++; i < parts_; i = next_++) (*work_)(i);
+  } catch (...) {
+    next_ = parts_;  // no thread begins a further part
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
 }
 
 void HostThreads::wait_for_work() {

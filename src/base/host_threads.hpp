@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -21,8 +22,9 @@ class HostThreads {
   ~HostThreads();
 
   int count() const { return static_cast<int>(others_.size()) + 1; }
-  /// work(0), ..., work(parts - 1), each once, in any order; returns when all are done. From any thread, but
-  /// not from two at once. work throws nothing. Allocates nothing.
+  /// Calls work(0), ..., work(parts - 1), each once and in any order, and returns when all are done. Any
+  /// thread may call share(), but not two at once. If work throws, no further part is begun, and share()
+  /// throws the first exception after all threads have left work. Allocates nothing.
   void share(std::int64_t parts, const std::function<void(std::int64_t)>& work);
 
  private:
@@ -34,6 +36,7 @@ class HostThreads {
   const std::function<void(std::int64_t)>* work_ = nullptr;
   std::int64_t parts_ = 0, number_ = 0;  ///< number_: of the calls of share()
   int at_work_ = 0;
+  std::exception_ptr failure_;  ///< First exception of the present call of share(), under mutex_.
   bool stopping_ = false;
   std::atomic<std::int64_t> next_ = 0;
   std::vector<std::thread> others_;

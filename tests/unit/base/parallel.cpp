@@ -148,6 +148,45 @@ TEST(HostThreads, ArePassedOnlyWhenAllHaveEnded) {
   EXPECT_EQ(ended, 2);
 }
 
+/// Two parts wait for each other, so that the caller and the helper have one each.
+TEST(HostThreads, PassOnWhatIsThrownOnceAllHaveLeftTheWork) {
+  HostThreads threads(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  for (const bool on_caller : {true, false, true}) {
+    std::atomic<int> there = 0, left = 0;
+    try {
+      threads.share(2, [&](std::int64_t) {
+        for (++there; there < 2;) std::this_thread::yield();
+        if ((std::this_thread::get_id() == caller) == on_caller) fail("on caller: {}", on_caller);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ++left;
+      });
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_EQ(left, 1) << "the other thread is still at work";
+      EXPECT_STREQ(e.what(), on_caller ? "on caller: true" : "on caller: false");
+    }
+    std::atomic<int> done = 0;
+    threads.share(100, [&](std::int64_t) { ++done; });
+    EXPECT_EQ(done, 100);
+  }
+}
+
+TEST(HostThreads, ThrowTheFirstOfSeveralExceptions) {
+  HostThreads threads(2);
+  std::atomic<int> there = 0;
+  try {
+    threads.share(2, [&](std::int64_t i) {
+      for (++there; there < 2;) std::this_thread::yield();
+      if (i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      fail("part {}", i);
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "part 1");
+  }
+}
+
 TEST(HostThreads, OneDoesAllWhereNoFurtherCanBeMade) {
   const NoFurtherThread none;
   HostThreads threads(4);
