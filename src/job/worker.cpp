@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -69,12 +72,15 @@ Job compiled(const runtime::Session& session, const model::Graph& graph, const p
 
 /// What the host writes and reads, in the order of their places.
 std::vector<program::TensorId> host_tensors(const Job& job) {
+  std::unordered_map<std::string_view, program::TensorId> by_name;
+  for (program::TensorId t = 0; t < std::ssize(job.train().tensors); ++t)
+    by_name.try_emplace(job.train().tensor(t).name, t);
   std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
   for (int micro = 0;; ++micro)
     for (const char* name : input_names) {
-      const program::TensorId t = job.train().find(program::input_name(name, micro));
-      if (t == program::no_tensor) return tensors;
-      tensors.push_back(t);
+      const auto input = by_name.find(program::input_name(name, micro));
+      if (input == by_name.end()) return tensors;
+      tensors.push_back(input->second);
     }
 }
 
