@@ -64,16 +64,11 @@ void write_message(std::string_view path) {
 
 }  // namespace
 
-const Guard*& Guard::innermost() {
-  static const Guard* one = nullptr;
-  return one;
-}
+thread_local constinit const Guard* Guard::innermost = nullptr;
 
 void Guard::tell(int signal) {
-  const Guard* guard = innermost();
-  // Time that is up is told to any thread.
-  if (guard != nullptr && (signal == SIGVTALRM || pthread_equal(guard->thread_, pthread_self()))) {
-    write_message(guard->path_);
+  if (innermost != nullptr) {
+    write_message(innermost->path_);
     _exit(1);
   }
   const auto at = std::find(signals.begin(), signals.end(), signal) - signals.begin();
@@ -89,18 +84,19 @@ void Guard::catch_signals() {
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &actions_before()[i]);
 }
 
-Guard::Guard(std::string_view path, int most_seconds)
-    : path_(path), thread_(pthread_self()), outer_(innermost()) {
+Guard::Guard(std::string_view path, int most_seconds) : path_(path), outer_(innermost) {
   [[maybe_unused]] static const bool once = (catch_signals(), true);
   [[maybe_unused]] static thread_local const HandlerOfThread handler;
-  innermost() = this;
+  innermost = this;
   if (most_seconds > 0) limit_time(most_seconds);
 }
 
-/// Of this thread alone: others may be training meanwhile.
+/// Counts the time of this thread alone, since others may be training meanwhile. The signal also goes to this
+/// thread, because no other thread reads this thread's guard.
 void Guard::limit_time(int seconds) {
   sigevent event{};
-  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_notify = SIGEV_THREAD_ID;
+  event._sigev_un._tid = gettid();  // sigev_notify_thread_id of timer_create(2), which older glibc lacks
   event.sigev_signo = SIGVTALRM;
   if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
   limited_ = true;
@@ -110,7 +106,7 @@ void Guard::limit_time(int seconds) {
 
 Guard::~Guard() {
   if (limited_) timer_delete(timer_);
-  innermost() = outer_;
+  innermost = outer_;
 }
 
 }  // namespace ztrain::hdf5

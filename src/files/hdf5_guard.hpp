@@ -3,8 +3,6 @@
 // for ever on others, which no check beforehand finds. Then the file is named, and the process ends with 1,
 // instead of a signal that tells nobody anything, or never.
 
-#include <pthread.h>
-
 #include <ctime>
 #include <string_view>
 
@@ -24,13 +22,15 @@ class Guard {
   ~Guard();
 
  private:
-  static const Guard*& innermost();
   static void tell(int signal);
   static void catch_signals();
   void limit_time(int seconds);
 
+  /// The guard that this thread made last; null if the thread is not in the library. A signal is handled by
+  /// the thread that caused it, so no thread reads the guard of another one.
+  static thread_local constinit const Guard* innermost;
+
   std::string_view path_;
-  pthread_t thread_;
   const Guard* outer_;
   bool limited_ = false;
   timer_t timer_{};

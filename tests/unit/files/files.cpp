@@ -327,6 +327,24 @@ TEST(Hdf5Guard, NamesTheFileThatTheLibraryDiesOf) {
   EXPECT_EXIT(in_another_thread(), testing::KilledBySignal(SIGSEGV), "");
 }
 
+/// The guard of the other thread is the younger one.
+TEST(Hdf5Guard, TellsItsOwnThreadThatTheTimeIsUp) {
+  const auto goes_round_beside_another = [] {
+    std::atomic<bool> guarded = false;
+    std::jthread round([&] {
+      const hdf5::Guard guard("tokens.h5", 1);
+      guarded = true, guarded.notify_one();
+      const std::atomic<bool> over = false;
+      while (!over) {
+      }
+    });
+    guarded.wait(false);
+    const hdf5::Guard younger("other.h5");
+    round.join();
+  };
+  EXPECT_EXIT(goes_round_beside_another(), testing::ExitedWithCode(1), "'tokens.h5': .* is damaged");
+}
+
 TEST(Reason, OfAnyExceptionIsASentence) {
   EXPECT_EQ(reason_of(Error("model.from: as it is")), "model.from: as it is");
   EXPECT_EQ(reason_of(std::bad_alloc()), "it takes more memory than there is");
