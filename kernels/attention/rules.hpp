@@ -4,6 +4,7 @@
 
 #include "base/shape.hpp"
 #include "kernel_interface/attention_shape.hpp"
+#include "kernels/attention/record.hpp"
 
 namespace ztrain::program {
 
