@@ -11,7 +11,6 @@ namespace ztrain {
 /// x [T, n], scalars -> y; nodes read x alone, and outside training y is x.
 struct Dropout {
   static constexpr std::string_view op = "dropout";
-  static constexpr const char* first_token_key = "first_token";
   enum In : std::size_t { x, scalars };
   enum Out : std::size_t { y };
   static constexpr Count reads = 2, writes = 1;
@@ -27,7 +26,7 @@ struct Dropout {
   static constexpr auto fields() {
     return std::tuple{Given{"rate", &Dropout::rate},
                       Given{"key", &Dropout::key},
-                      Given{first_token_key, &Dropout::first_token},
+                      Stepped{"first_token", &Dropout::first_token},
                       Unusual{"gap_at", &Dropout::gap_at},
                       Unusual{"gap", &Dropout::gap},
                       Unusual{"part_of", &Dropout::part_of},

@@ -10,8 +10,10 @@
 //
 // Fields may be bool, int64, double, text, lists of numbers, and lists of structs of int64 alone.
 
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -26,14 +28,22 @@ template <class Record, class Member>
 struct Given {
   const char* key;
   Member Record::*member;
-  static constexpr bool given = true;
+  static constexpr bool given = true, stepped = false;
+};
+/// Always there, and may differ by micro-batch. If an op is repeated for several micro-batches, the constant
+/// grows by the same amount from each to the next.
+template <class Record>
+struct Stepped {
+  const char* key;
+  std::int64_t Record::*member;
+  static constexpr bool given = true, stepped = true;
 };
 /// Left out where it has the value that it has in a new Record.
 template <class Record, class Member>
 struct Unusual {
   const char* key;
   Member Record::*member;
-  static constexpr bool given = false;
+  static constexpr bool given = false, stepped = false;
 };
 
 namespace record_detail {
@@ -115,6 +125,13 @@ Record record_of(const Attributes& attributes) {
     REQUIRE(found, "op attribute '{}' is not one of this op's", key);
   }
   return record;
+}
+
+/// Whether the key is that of a Stepped field.
+template <class Record>
+bool is_stepped(std::string_view key) {
+  return std::apply([&](const auto&... field) { return ((field.stepped && key == field.key) || ...); },
+                    Record::fields());
 }
 
 /// Changes some fields.

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/index.hpp"
-#include "kernels/dropout/record.hpp"
 #include "program/ir/order.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -70,6 +70,9 @@ class Copies {
   }
 
   bool same_attributes(OpId id, const Attributes& a, const Attributes& b) {
+    const auto is_stepped = [&](const std::string& key) {
+      return op_type(program_.op(id).type).record.is_stepped(key);
+    };
     if (a.values().size() != b.values().size()) return false;
     for (std::size_t i = 0; i < a.values().size(); ++i) {
       const auto& [key, value] = a.values()[i];
@@ -77,7 +80,7 @@ class Copies {
       if (key != other_key) return false;
       if (value == other) continue;
       const auto *from = std::get_if<std::int64_t>(&value), *to = std::get_if<std::int64_t>(&other);
-      if (key != Dropout::first_token_key || !from || !to || (*to - *from) % apart_ != 0) return false;
+      if (!from || !to || (*to - *from) % apart_ != 0 || !is_stepped(key)) return false;
       if (in_body_) attributes_.push_back({id, key, (*to - *from) / apart_});
     }
     return true;

@@ -54,10 +54,13 @@ struct OpRecord {
   Count reads, writes;
   /// Throws Error where these are not the constants of the record.
   void (*check)(const Attributes&);
+  /// Whether the constant of this key may differ by micro-batch (Stepped).
+  bool (*is_stepped)(std::string_view key);
 };
 template <class Record>
 constexpr OpRecord record(std::string_view name) {
-  return {name, Record::reads, Record::writes, [](const Attributes& a) { record_of<Record>(a); }};
+  return {name, Record::reads, Record::writes, [](const Attributes& a) { record_of<Record>(a); },
+          is_stepped<Record>};
 }
 template <class Record>
 constexpr OpRecord record() {

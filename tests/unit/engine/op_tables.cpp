@@ -7,6 +7,7 @@
 #include "engine/kernel_table.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/communication/record.hpp"
+#include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/embedding/record.hpp"
 #include "kernels/fp8/record.hpp"
@@ -103,6 +104,14 @@ TEST(Records, AreHeldAgainstTheirOps) {
                              op.attributes.set("pieces", std::vector<std::int64_t>{1, 2, 3});
                            }),
                    "3 integers, not a multiple of 2"));
+}
+
+TEST(Records, SayWhichConstantsDifferByMicroBatch) {
+  const auto& dropout = program::op_type(Dropout::op).record;
+  EXPECT_TRUE(dropout.is_stepped("first_token"));
+  EXPECT_FALSE(dropout.is_stepped("key"));
+  EXPECT_FALSE(program::op_type(Add::op).record.is_stepped("first_token"));
+  EXPECT_EQ(record_of<Dropout>(attributes_of(Dropout{.first_token = 7})).first_token, 7);
 }
 
 TEST(Records, ComeBackAsTheyWere) {
