@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <numbers>
 
 #include "base/error.hpp"
@@ -12,31 +12,33 @@
 namespace ztrain::optim {
 namespace {
 
-/// Where a step lies, after the warmup.
-struct Progress {
-  double whole;  ///< of the time from the end of the warmup to the end of the run
-  double tail;   ///< of the last schedule.decay steps
-};
-
 double constant(const Progress&) {
   return 1;
 }
 double linear(const Progress& p) {
   return 1 - p.whole;
 }
+/// Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017.
 double cosine(const Progress& p) {
   return (1 + std::cos(std::numbers::pi * p.whole)) / 2;
 }
+/// Warmup, stable, decay: Hu et al., "MiniCPM", 2024.
 double wsd(const Progress& p) {
   return 1 - p.tail;
 }
 
-struct Row {
-  const char* name;
-  double (*factor)(const Progress&);
+constexpr ScheduleInfo rows[]{
+    {"constant", "stays at the peak", false, constant},
+    {"linear", "falls linearly until the end of the run", false, linear},
+    {"cosine", "falls along half a cosine until the end of the run", false, cosine},
+    {"wsd", "stays at the peak and falls linearly over the last schedule.decay steps", true, wsd},
 };
-constexpr std::array rows{Row{"constant", constant}, Row{"linear", linear}, Row{"cosine", cosine},
-                          Row{"wsd", wsd}};
+
+/// Returns null if no schedule has this name.
+const ScheduleInfo* find_schedule(std::string_view name) {
+  const auto row = std::ranges::find(rows, name, &ScheduleInfo::name);
+  return row == std::end(rows) ? nullptr : row;
+}
 
 /// How far step is on the way from begin to end, within [0, 1].
 double fraction(std::int64_t step, std::int64_t begin, std::int64_t end) {
@@ -46,16 +48,24 @@ double fraction(std::int64_t step, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
+std::span<const ScheduleInfo> schedules() {
+  return rows;
+}
+
 std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
-  for (const auto& row : rows) names.emplace_back(row.name);
+  for (const ScheduleInfo& row : rows) names.emplace_back(row.name);
   return names;
 }
 
+bool needs_decay(const Schedule& schedule) {
+  const ScheduleInfo* row = find_schedule(schedule.name);
+  return row != nullptr && row->needs_decay;
+}
+
 double learning_rate(const Schedule& schedule, double peak, std::int64_t step, std::int64_t total_steps) {
-  const auto row =
-      std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return schedule.name == r.name; });
-  REQUIRE(row != rows.end(), "schedule.name = \"{}\" is unknown; legal: {}", schedule.name,
+  const ScheduleInfo* row = find_schedule(schedule.name);
+  REQUIRE(row != nullptr, "schedule.name = \"{}\" is unknown; legal: {}", schedule.name,
           fmt::join(schedule_names(), ", "));
   if (step < schedule.warmup)
     return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup);

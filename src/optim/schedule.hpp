@@ -3,29 +3,47 @@
 // schedule.min_lr_ratio, T = total_steps, d = schedule.decay.
 //
 // Warmup, for step < w:      peak (step + 1) / w
-// After it:                  peak (r + (1 - r) f(p)), with p the progress from 0 to 1 and
-//   constant                 f = 1
-//   linear                   f = 1 - p,               p = (step - w) / (T - w)
-//   cosine                   f = (1 + cos(pi p)) / 2, p = (step - w) / (T - w)
-//                            (Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts",
-//                            ICLR 2017)
-//   wsd                      f = 1 until step T - d, then 1 - p with p = (step - (T - d)) / d
-//                            (warmup, stable, decay: Hu et al., "MiniCPM", 2024)
-// From step T on, p stays 1.
+// After it:                  peak (r + (1 - r) f), with f the schedule's factor (Progress)
+//
+// A schedule is a row of the table in schedule.cpp. The legal values of schedule.name, its documentation and
+// the checks of schedule.decay follow from the table.
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ztrain::optim {
 
 /// [schedule] of the deck.
 struct Schedule {
-  std::string name;         ///< constant | linear | cosine | wsd
+  std::string name;         ///< of a row of schedules()
   std::int64_t warmup = 0;  ///< steps
-  std::int64_t decay = 0;   ///< steps of the final decay (wsd)
+  std::int64_t decay = 0;   ///< steps of the final decay, if the schedule has one
   double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
 };
+
+/// How far a step is on its way after the warmup, from 0 to 1. From step T on both stay 1.
+struct Progress {
+  double whole;  ///< (step - w) / (T - w)
+  double tail;   ///< (step - (T - d)) / d; 0 until step T - d
+};
+
+struct ScheduleInfo {
+  std::string_view name;
+  std::string_view doc;  ///< What the learning rate does after the warmup, without the full stop.
+  bool needs_decay;      ///< Whether the schedule has a final decay, and a deck must give schedule.decay.
+  double (*factor)(const Progress&);  ///< 1 at the peak, 0 at the final learning rate.
+};
+
+/// All rows, in the order in which messages and documentation list them.
+std::span<const ScheduleInfo> schedules();
+
+std::vector<std::string> schedule_names();
+
+/// Whether the schedule has a final decay; false if there is no schedule of its name.
+bool needs_decay(const Schedule& schedule);
 
 /// The learning rate of optimizer step `step`. Throws Error naming schedule.name when there is no such
 /// schedule.
@@ -34,7 +52,5 @@ double learning_rate(const Schedule& schedule, double peak, std::int64_t step, s
 /// 1 - beta^t, t >= 1 the number of optimizer steps taken including this one: what Adam divides its moments
 /// by (Kingma and Ba, "Adam", ICLR 2015). Accurate for beta near 1.
 double bias_correction(double beta, std::int64_t t);
-
-std::vector<std::string> schedule_names();
 
 }  // namespace ztrain::optim

@@ -50,7 +50,7 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
       "on with {:.2e}, that of schedule.name = \"{}\" over the new length; for a schedule without a jump "
       "{}\n",
       was, steps, rate(t - 1, was), rate(t, steps), deck.schedule.name,
-      deck.schedule.name == "wsd"
+      optim::needs_decay(deck.schedule)
           ? before_decay(deck, progress)
           : "leave the length as it was, or start a new run from these weights (model.from)");
 }

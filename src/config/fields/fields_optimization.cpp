@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "config/fields/fields_rows.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/schedule.hpp"
 
 namespace ztrain::config::rows {
 namespace {
@@ -25,7 +27,7 @@ Legal schedule_names() {
                   also({{"constant_with_warmup", "constant"},
                         {"cosine_with_min_lr", "cosine"},
                         {"warmup_stable_decay", "wsd"}},
-                       one_of({"constant", "linear", "cosine", "wsd"})));
+                       one_of(optim::schedule_names())));
 }
 
 std::string optimizer_doc() {
@@ -33,6 +35,19 @@ std::string optimizer_doc() {
   for (const optim::Info& rule : optim::table())
     doc += fmt::format("{}{}: {}.", doc.empty() ? "" : " ", rule.name, rule.doc);
   return doc;
+}
+
+std::string schedule_doc() {
+  std::string doc = "Course of the learning rate after the warmup.";
+  for (const optim::ScheduleInfo& row : optim::schedules()) doc += fmt::format(" {}: {}.", row.name, row.doc);
+  return doc;
+}
+
+std::string decay_doc() {
+  std::vector<std::string_view> names;
+  for (const optim::ScheduleInfo& row : optim::schedules())
+    if (row.needs_decay) names.push_back(row.name);
+  return fmt::format("Length of {}'s final decay; other schedules do not use it.", fmt::join(names, " or "));
 }
 
 }  // namespace
@@ -65,15 +80,12 @@ std::vector<Field> optimization() {
                "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor "
                "on the learning rate (default 1), weight_decay their decay (default: as without the row; "
                "given, it counts for norms and biases too). Of several rows that match, the last counts."}),
-      numeric({KEY_OF(schedule, name), R"("cosine")", "", schedule_names(),
-               "Course of the learning rate after the warmup. linear and cosine fall until the end of the "
-               "run; wsd stays at the peak and falls linearly over the last schedule.decay steps."}),
+      numeric({KEY_OF(schedule, name), R"("cosine")", "", schedule_names(), schedule_doc()}),
       numeric({KEY_OF(schedule, warmup), "0", "steps", count(0),
                "The learning rate rises linearly over this many steps."}),
       numeric({KEY_OF(schedule, min_lr_ratio), "0.1", "", between(0, 1),
                "Final learning rate over optimizer.lr."}),
-      numeric({KEY_OF(schedule, decay), "0", "steps", count(0),
-               "Length of wsd's final decay; other schedules do not use it."}),
+      numeric({KEY_OF(schedule, decay), "0", "steps", count(0), decay_doc()}),
   };
 }
 

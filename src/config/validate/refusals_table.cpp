@@ -194,8 +194,8 @@ constexpr Refusal table[]{
      "{at}: schedule.warmup ({schedule.warmup}) is not below the run's {steps} steps; nearest legal: "
      "{legal}"},
     {"schedule.name schedule.decay",
-     "{at}: schedule.name = \"wsd\" needs schedule.decay, the steps of its final decay",
-     [](const Deck& d) { return d.schedule.name == "wsd" && d.schedule.decay <= 0; }},
+     "{at}: schedule.name = {schedule.name} needs schedule.decay, the steps of its final decay",
+     [](const Deck& d) { return optim::needs_decay(d.schedule) && d.schedule.decay <= 0; }},
     {"schedule.decay schedule.warmup run.steps",
      "{at}: schedule.warmup ({schedule.warmup}) + schedule.decay ({schedule.decay}) = {sum} exceeds the "
      "run's {steps} steps; nearest legal decay: {legal}"},

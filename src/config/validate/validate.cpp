@@ -69,7 +69,7 @@ void check_schedule(const Deck& deck, std::int64_t steps) {
   const optim::Schedule& s = deck.schedule;
   if (s.warmup >= steps)
     refuse(deck, "schedule.warmup run.steps run.tokens run.epochs", {{"steps", steps}, {"legal", steps - 1}});
-  if (s.name == "wsd" && s.warmup + s.decay > steps)
+  if (optim::needs_decay(s) && s.warmup + s.decay > steps)
     refuse(deck, "schedule.decay schedule.warmup run.steps",
            {{"sum", s.warmup + s.decay}, {"steps", steps}, {"legal", steps - s.warmup}});
 }

@@ -60,6 +60,8 @@ TEST(Schedule, StaysAtItsEndAndNeverRisesAfterTheWarmup) {
 
 TEST(Schedule, NamesAreThoseTheDeckAllows) {
   EXPECT_EQ(schedule_names(), config::find_field("schedule.name")->legal.choices);
+  for (const ScheduleInfo& row : schedules())
+    EXPECT_NE(config::find_field("schedule.name")->doc.find(row.doc), std::string::npos) << row.name;
   try {
     learning_rate(schedule("step"), 1, 0, 1);
     FAIL() << "no error";
