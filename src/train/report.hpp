@@ -53,4 +53,10 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);
 
+/// Collective. Takes a step and writes run.output/timeline.json of it, in the form in which `ztrain plan
+/// --json` tells the planned one: the work of the first rank of every stage, in seconds from where rank 0
+/// began, by the clock of rank 0. Throws AgreedError if work runs later than it is issued, or the file cannot
+/// be written.
+void step_with_timeline(const runtime::Session& session, const config::Deck& deck, job::Worker& worker);
+
 }  // namespace ztrain::train

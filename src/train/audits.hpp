@@ -1,0 +1,50 @@
+#pragma once
+// Silent corruption: audits find copies of the state that differ, and steps that differ if computed twice.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/copies.hpp"
+#include "train/run.hpp"
+#include "train/run_output.hpp"
+
+namespace ztrain::train {
+
+/// Compares the ranks' copies of the state, and goes back to a state whose copies agreed if they differ. Owns
+/// what is known of the copy of the state in the host's memory, which saves and snapshots write from. Run and
+/// output outlive it.
+class Audits {
+ public:
+  Audits(Run& run, RunOutput& output) : run_(run), output_(output) {}
+
+  bool are_on() const { return run_.deck.watchdog.audit_interval > 0; }
+  /// An audit is due behind every watchdog.audit_interval-th step, and at the end.
+  bool is_due() const;
+  /// Collective. Returns whether ranks that hold copies hold the same: training may then go on from this
+  /// state, and it may be saved. Otherwise the run has gone back.
+  bool copies_agree();
+  /// Whether the copy that is kept is that of the present step.
+  bool has_kept() const { return kept_ && kept_->step == run_.progress.step; }
+  /// Collective. Copies the state, whose copies agree, keeps the copy and returns it. Nobody may still write
+  /// from the copy before. Throws NotSaved on all ranks if a rank cannot copy its state, so that the others
+  /// do not wait for it.
+  std::vector<checkpoint::StateShard> copied_state();
+  /// The next step is computed twice behind an audit, from the state that is kept.
+  bool is_taken_twice() const;
+  /// Collective. Computes the next step until two results in a row agree.
+  void step_twice();
+
+ private:
+  void restore_kept();
+  void go_back(std::int64_t at, const Corruption& found);
+
+  Run& run_;
+  RunOutput& output_;
+  std::optional<job::Progress> kept_;  ///< of the copy of the state, if that is whole
+  std::uint64_t kept_hash_ = 0;        ///< of that copy, if there are audits
+  std::int64_t audited_step_ = -1;     ///< whose copies agree
+  std::int64_t times_back_ = 0;
+};
+
+}  // namespace ztrain::train

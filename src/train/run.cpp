@@ -1,0 +1,135 @@
+#include "train/run.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "config/hf/starting_point.hpp"
+#include "config/text/print.hpp"
+#include "config/validate/validate.hpp"
+#include "job/memory_report.hpp"
+#include "job/peak.hpp"
+#include "job/product_algorithms.hpp"
+#include "job/require_memory.hpp"
+#include "memory/provider.hpp"
+#include "model/family.hpp"
+#include "optim/schedule.hpp"
+#include "plan/setup.hpp"
+#include "train/run_files.hpp"
+
+namespace ztrain::train {
+namespace {
+
+RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const model::Graph& graph,
+                  int ranks) {
+  RunFacts f;
+  f.steps = config::total_steps(deck, sampler.rows_per_epoch());
+  f.tokens_per_step = config::tokens_per_step(deck);
+  f.flops_per_token = model::flops_per_token(deck.model, graph, deck.data.sequence);
+  f.machine_bytes = static_cast<double>(memory::machine_memory().total);
+  f.ranks = ranks;
+  return f;
+}
+
+/// A deck that leaves its vocabulary open has it from its data, and says so where it is printed.
+void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
+  if (deck.model.vocab_size == 0)
+    for (config::Origin& origin : deck.origins)
+      if (origin.key == "model.vocab_size") origin.source = "data.train";
+  deck.model.vocab_size = data.vocab_size;
+  // A Hugging Face model keeps its own, also in checkpoints that outlive its folder.
+  const bool has_own = !deck.model.origin.empty() && !deck.model.ends.empty();
+  if (!has_own && !data.tokenizer.ends.empty()) deck.model.ends = data.tokenizer.ends;
+}
+
+}  // namespace
+
+Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck) {
+  telemetry::Phase phase(console, "opening the data");
+  Prepared prepared = session.agree("opening the data", [&] {
+    config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
+    config::require_base_of_adapters(deck);
+    data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase.at(next); });
+    take_vocabulary(deck, data);
+    if (session.rank() == 0) require_apart(deck);
+    job::require_readable_metadata(deck, data::identity_of(data));
+    return Prepared{std::move(deck), std::move(data)};
+  });
+  // Only now: a rank that failed above would not take part in this exchange.
+  const std::string mine =
+      hex(config::deck_hash(prepared.deck)) + hex(data::hash_of(data::identity_of(prepared.data)));
+  const std::string first = session.from_rank_0(mine);
+  session.agree("comparing the ranks' inputs", [&] {
+    REQUIRE(mine == first,
+            "{} reads another deck or other data than rank 0: all nodes must see the same files",
+            session.host());
+  });
+  return prepared;
+}
+
+Run::Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prepared, std::string program)
+    : session(ranks),
+      console(lines),
+      preparing(std::in_place, console, "preparing data, memory and kernels"),
+      deck(std::move(prepared.deck)),
+      version(std::move(program)),
+      data(std::move(prepared.data)),
+      sampler(session.agree("opening the data", [&] { return data::make_sampler(deck, data); })),
+      facts(
+          session.agree("reading the schedule",
+                        [&] { return facts_of(deck, sampler, plan::training_graph(deck), session.size()); })),
+      skipped_steps(deck),
+      worker{session,
+             job::compile_and_verify(
+                 session, console, plan::training_graph(deck),
+                 session.agree("planning the job", [&] { return plan::job_spec(deck, build_target()); })),
+             &deck, job::worker_options(deck), job::open_device(session, deck, preparing)} {
+  progress.products =
+      job::chosen_products(worker.queues().exec(runtime::compute_queue), deck.precision.parameters);
+  progress.processor = job::processor_of(worker.device(), deck.precision.parameters);
+  progress.run_steps = facts.steps;
+  facts.offload = job::is_offloaded(worker.job().train());
+  facts.behind_training = config::saves_behind_training(deck);
+  facts.pipeline = deck.mesh.pipeline > 1;
+  facts.peak_flops = job::peak_of(deck, worker.device().name()).flops_per_second;
+  if (job::has_memory_of_its_own(worker.device()))
+    facts.machine_bytes = static_cast<double>(worker.device().memory().limits().total);
+}
+
+bool Run::has_diverged() const {
+  return is_complete() ? skipped_steps.diverged_at_end() : skipped_steps.diverging();
+}
+
+std::string Run::doubt() const {
+  if (skipped_steps.skipped_in_a_row() > 0) return "this step was skipped";
+  return progress.evaluation_failed ? "the validation loss is not finite" : "";
+}
+
+std::string Run::agreed(const std::string& failed) const {
+  try {
+    session.agree("training", [&] {
+      if (!failed.empty()) throw Error(failed);
+    });
+  } catch (const runtime::AgreedError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+nlohmann::json Run::metadata() const {
+  return job::to_metadata(progress, deck, data::identity_of(data), version);
+}
+
+void Run::set_scalars() {
+  StepScalars& s = worker.scalars();
+  const std::int64_t t = progress.optimizer_steps;
+  s.learning_rate = optim::learning_rate(deck.schedule, deck.optimizer.lr, t, facts.steps);
+  s.bias_correction1 = optim::bias_correction(deck.optimizer.beta1, t + 1);
+  s.bias_correction2 = optim::bias_correction(deck.optimizer.beta2, t + 1);
+  s.max_norm = deck.optimizer.max_norm;
+  s.loss_scale = skipped_steps.loss_scale();
+  s.optimizer_step = static_cast<double>(t);
+}
+
+}  // namespace ztrain::train

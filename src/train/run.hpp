@@ -1,0 +1,80 @@
+#pragma once
+// What every part of a run works on.
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "checkpoint/saving.hpp"
+#include "config/deck.hpp"
+#include "data/datasets.hpp"
+#include "data/sampler.hpp"
+#include "job/skipped_steps.hpp"
+#include "job/worker.hpp"
+#include "runtime/session/session.hpp"
+#include "telemetry/console.hpp"
+#include "train/report.hpp"
+
+namespace ztrain::train {
+
+/// Reads and checks a deck against the session's ranks, and completes model.vocab_size from the data.
+/// Collective.
+struct Prepared {
+  config::Deck deck;
+  data::Datasets data;
+};
+Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck);
+
+/// What the parts of a run share: deck, data, the compiled job with its state, and how far training is. Each
+/// part keeps what it alone needs. The session and the console outlive a Run.
+struct Run {
+  /// Collective. Compiles the job and opens the device; the state of the job is not set yet.
+  Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prepared, std::string program);
+
+  bool is_complete() const { return progress.step >= facts.steps; }
+  bool has_diverged() const;
+  /// Returns why training may not go on from these weights, or "" if nothing speaks against it.
+  std::string doubt() const;
+  /// Collective. Returns what has failed on any rank, as Session::agree words it, on every rank; or "".
+  std::string agreed(const std::string& failed) const;
+  /// Returns everything that a checkpoint records beside its tensors.
+  nlohmann::json metadata() const;
+  /// Gives the worker the learning rate and the other scalars of the next step.
+  void set_scalars();
+  /// Collective. Runs work, which is collective, and returns on every rank why no checkpoint could be
+  /// written, or "". After another error, which is thrown, nobody may wait for the save `under_way`: it is
+  /// dropped.
+  template <class Save>
+  std::string why_not_saved(std::optional<Save>& under_way, const std::function<void()>& work) const try {
+    std::string why;
+    session.agree("saving a checkpoint", [&] {
+      try {
+        work();
+      } catch (const checkpoint::NotSaved& e) {
+        why = e.what();
+      }
+    });
+    return why;
+  } catch (const runtime::AgreedError&) {
+    under_way.reset();
+    throw;
+  }
+
+  const runtime::Session& session;
+  telemetry::Console& console;
+  std::optional<telemetry::Phase> preparing;  ///< until the first step can be taken
+  config::Deck deck;
+  std::string version;
+  data::Datasets data;
+  data::Sampler sampler;
+  RunFacts facts;
+  job::SkippedSteps skipped_steps;
+  job::Worker worker;
+  job::Progress progress;
+  std::int64_t steps_at_start = 0;
+  StepClock clock;      ///< of the step that is reported next
+  std::string failure;  ///< of this rank, outside the computation: the run ends with the state that it has
+};
+
+}  // namespace ztrain::train

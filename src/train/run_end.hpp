@@ -1,0 +1,65 @@
+#pragma once
+// How a run ends: by time, a signal, a rank that hangs, a step whose gradients are not finite, or its last
+// step.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "telemetry/watchdog.hpp"
+#include "train/run.hpp"
+#include "train/run_output.hpp"
+#include "train/saves.hpp"
+#include "train/snapshots.hpp"
+#include "train/time_limits.hpp"
+
+namespace ztrain::train {
+
+/// How a run that has not failed came to its end.
+enum class Ending : std::uint8_t {
+  complete,
+  time_is_up,  ///< run.max_minutes
+  asked_to     ///< by a signal or SLURM's time limit: it is saved, and the same command goes on
+};
+
+/// Finds out that a run has to end, and ends it: saves, exports, and says why. Owns what asked the run to
+/// end. The other parts outlive it.
+class RunEnd {
+ public:
+  RunEnd(Run& run, const TimeLimits& limits, RunOutput& output, Snapshots& snapshots, Saves& saves)
+      : run_(run), limits_(limits), output_(output), snapshots_(snapshots), saves_(saves) {}
+
+  /// Collective. While the result lives, the watchdog asks all ranks where they are before it ends the job,
+  /// by files in run.output. Returns null for one rank and without a timeout. If some rank cannot write
+  /// there, it warns and returns null, and each rank tells of itself alone.
+  std::unique_ptr<telemetry::Watchdog::Exchange> exchange_places(telemetry::Watchdog& watchdog) const;
+  /// Says at rank 0 that a signal ends the run. Ranks that it reaches alone tell the others behind the step.
+  void notice(const runtime::Signals::Kind& signal) const;
+  /// Collective, behind a step. Returns what all ranks know of each other. writes: this rank writes a
+  /// checkpoint.
+  runtime::Requests hear(bool writes) const;
+  /// Notes and prints why the run stops before its last step.
+  void note_stop(const runtime::Requests& asked);
+  /// Collective. Returns whether the run is to end because gradients are not finite. The optimizer has left
+  /// weights and states as they were, so the run ends with the state before the step, and the step is still
+  /// to come.
+  bool stops_at_non_finite();
+  /// Collective, behind the last step that is taken. Throws what Trainer::run throws.
+  Ending end();
+
+ private:
+  [[noreturn]] void end_failed(const std::string& failure);
+  void require_end() const;
+  void set_dead_aside() const;
+  void export_model_at_end() const;
+  Ending ending_of_stop() const;
+
+  Run& run_;
+  const TimeLimits& limits_;
+  RunOutput& output_;
+  Snapshots& snapshots_;
+  Saves& saves_;
+  std::string ended_by_;  ///< what asked the run to end: a signal, or the end of the allocation
+};
+
+}  // namespace ztrain::train

@@ -1,0 +1,66 @@
+#pragma once
+// What a run writes beside checkpoints, and tells of its steps.
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/mesh_comms.hpp"
+#include "telemetry/metrics_file.hpp"
+#include "train/output_folder.hpp"
+#include "train/run.hpp"
+#include "train/stragglers.hpp"
+#include "train/time_limits.hpp"
+
+namespace ztrain::train {
+
+/// Prints the lines of a run's steps and writes run.output. Owns the holds on the folders and the metrics
+/// file, at rank 0 alone, and what is measured from step to step. Run and limits outlive it.
+class RunOutput {
+ public:
+  RunOutput(Run& run, const TimeLimits& limits)
+      : run_(run), limits_(limits), stragglers_(run.deck, run.session, run.worker.mesh().shape()) {}
+
+  /// Makes and holds run.output and the folder of checkpoints; at rank 0. Throws Error.
+  void hold_folders(const Patience& patience);
+  /// Holds the folder of checkpoints again if somebody has removed it; at rank 0. Throws Error.
+  void hold_checkpoints_again() { folders_.back().hold_again(); }
+  /// Moves checkpoints beyond the present step aside, except for the `damaged` ones, and opens the files of
+  /// run.output; at rank 0. Throws Error.
+  void begin(const std::set<std::int64_t>& damaged);
+
+  /// Tells of the step that is done, and writes its metrics.
+  void report_step();
+  /// Prints the line of the last step, if metrics.interval has kept it back.
+  void print_last_line();
+  /// What was sent since the last step is not counted as the next step's.
+  void pass_over_sent() { sent_before_ = run_.worker.mesh().bytes_sent(); }
+  /// Writes a record of the metrics; at rank 0. A failure becomes that of the run.
+  template <class Record>
+  void write(const Record& record);
+
+  /// Measures and prints the memory outside the plan, behind the first step.
+  void report_outside();
+  /// Measures that memory again, if it has been measured.
+  void measure_outside();
+  /// Prints the peak of memory, if steps were taken.
+  void report_peak();
+
+ private:
+  void write_resolved_deck() const;
+  double seconds_left() const;
+
+  Run& run_;
+  const TimeLimits& limits_;
+  std::vector<HeldFolder> folders_;  ///< run.output, and last that of checkpoints
+  std::optional<telemetry::MetricsFile> metrics_;
+  std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
+  std::string last_line_;           ///< of the last step, while it is not printed; rank 0 alone
+  MeanStep mean_step_;
+  Stragglers stragglers_;
+  std::vector<runtime::Mesh::Sent> sent_before_;
+};
+
+}  // namespace ztrain::train
