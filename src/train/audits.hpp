@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "train/copies.hpp"
-#include "train/run.hpp"
 #include "train/run_output.hpp"
 
 namespace ztrain::train {
@@ -30,7 +29,7 @@ class Audits {
   /// from the copy before. Throws NotSaved on all ranks if a rank cannot copy its state, so that the others
   /// do not wait for it.
   std::vector<checkpoint::StateShard> copied_state();
-  /// The next step is computed twice behind an audit, from the state that is kept.
+  /// Returns whether the next step is computed twice: behind an audit, from the state that is kept.
   bool is_taken_twice() const;
   /// Collective. Computes the next step until two results in a row agree.
   void step_twice();
@@ -41,9 +40,9 @@ class Audits {
 
   Run& run_;
   RunOutput& output_;
-  std::optional<job::Progress> kept_;  ///< of the copy of the state, if that is whole
-  std::uint64_t kept_hash_ = 0;        ///< of that copy, if there are audits
-  std::int64_t audited_step_ = -1;     ///< whose copies agree
+  std::optional<job::Progress> kept_;  ///< Progress of the copy of the state, if that is whole.
+  std::uint64_t kept_hash_ = 0;        ///< Hash of that copy, if there are audits.
+  std::int64_t audited_step_ = -1;     ///< The step whose copies were found to agree.
   std::int64_t times_back_ = 0;
 };
 

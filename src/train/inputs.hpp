@@ -19,8 +19,7 @@ class Inputs {
   /// Does the same before the ranks ask each other whether to stop: a rank that has no data for its next step
   /// says so there, and all ranks save the step that they have done.
   void fill_next();
-  /// Lets the file system read the samples of the step after the next one, so that they come from memory
-  /// later.
+  /// Lets the file system read the samples of the step after the next one ahead of time.
   void read_ahead() const;
 
  private:

@@ -7,13 +7,9 @@
 #include <string>
 
 #include "checkpoint/saving.hpp"
-#include "config/deck.hpp"
-#include "data/datasets.hpp"
 #include "data/sampler.hpp"
 #include "job/skipped_steps.hpp"
 #include "job/worker.hpp"
-#include "runtime/session/session.hpp"
-#include "telemetry/console.hpp"
 #include "train/report.hpp"
 
 namespace ztrain::train {
@@ -42,9 +38,8 @@ struct Run {
   nlohmann::json metadata() const;
   /// Gives the worker the learning rate and the other scalars of the next step.
   void set_scalars();
-  /// Collective. Runs work, which is collective, and returns on every rank why no checkpoint could be
-  /// written, or "". After another error, which is thrown, nobody may wait for the save `under_way`: it is
-  /// dropped.
+  /// Collective. Runs work, which is collective. Returns why no checkpoint could be written, or "", on every
+  /// rank. After another error, which is thrown, the save `under_way` is dropped: nobody may wait for it.
   template <class Save>
   std::string why_not_saved(std::optional<Save>& under_way, const std::function<void()>& work) const try {
     std::string why;
@@ -63,7 +58,7 @@ struct Run {
 
   const runtime::Session& session;
   telemetry::Console& console;
-  std::optional<telemetry::Phase> preparing;  ///< until the first step can be taken
+  std::optional<telemetry::Phase> preparing;  ///< Lasts until the first step can be taken.
   config::Deck deck;
   std::string version;
   data::Datasets data;
@@ -73,8 +68,8 @@ struct Run {
   job::Worker worker;
   job::Progress progress;
   std::int64_t steps_at_start = 0;
-  StepClock clock;      ///< of the step that is reported next
-  std::string failure;  ///< of this rank, outside the computation: the run ends with the state that it has
+  StepClock clock;      ///< Seconds of the step that is reported next.
+  std::string failure;  ///< What failed on this rank outside the computation: the run ends with its state.
 };
 
 }  // namespace ztrain::train

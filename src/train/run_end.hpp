@@ -1,17 +1,12 @@
 #pragma once
-// How a run ends: by time, a signal, a rank that hangs, a step whose gradients are not finite, or its last
-// step.
+// How a run ends: by time, a signal, a rank that hangs, gradients that are not finite, or its last step.
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "telemetry/watchdog.hpp"
-#include "train/run.hpp"
-#include "train/run_output.hpp"
 #include "train/saves.hpp"
-#include "train/snapshots.hpp"
-#include "train/time_limits.hpp"
 
 namespace ztrain::train {
 
@@ -35,14 +30,12 @@ class RunEnd {
   std::unique_ptr<telemetry::Watchdog::Exchange> exchange_places(telemetry::Watchdog& watchdog) const;
   /// Says at rank 0 that a signal ends the run. Ranks that it reaches alone tell the others behind the step.
   void notice(const runtime::Signals::Kind& signal) const;
-  /// Collective, behind a step. Returns what all ranks know of each other. writes: this rank writes a
-  /// checkpoint.
+  /// Collective, behind a step. Returns what all ranks know of each other. writes: this rank is saving.
   runtime::Requests hear(bool writes) const;
   /// Notes and prints why the run stops before its last step.
   void note_stop(const runtime::Requests& asked);
   /// Collective. Returns whether the run is to end because gradients are not finite. The optimizer has left
-  /// weights and states as they were, so the run ends with the state before the step, and the step is still
-  /// to come.
+  /// the state as it was, so the run ends with the state before the step, and the step is still to come.
   bool stops_at_non_finite();
   /// Collective, behind the last step that is taken. Throws what Trainer::run throws.
   Ending end();

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/text.hpp"
 #include "config/text/print.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::train {
 

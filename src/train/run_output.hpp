@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/mesh_comms.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "train/output_folder.hpp"
 #include "train/run.hpp"

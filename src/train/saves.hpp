@@ -10,11 +10,7 @@
 
 #include "base/clock.hpp"
 #include "checkpoint/background_save.hpp"
-#include "train/audits.hpp"
-#include "train/run.hpp"
-#include "train/run_output.hpp"
 #include "train/snapshots.hpp"
-#include "train/time_limits.hpp"
 
 namespace ztrain::train {
 
@@ -58,14 +54,13 @@ class Saves {
   const SavedState& newest() const { return known_.newest; }
   const std::string& path() const { return known_.path; }
 
-  /// By checkpoint.interval, or because an earlier one had to wait.
+  /// A save is due by checkpoint.interval, or because an earlier one had to wait.
   bool is_due() const;
   bool is_under_way() const { return under_way_.has_value(); }
   bool works() const { return under_way_ && under_way_->save.works(); }
-  /// Collective. Saves, unless there is doubt about the weights: then a later step is saved. Waiting costs at
-  /// most the place in the data, because skipped steps leave the weights as they were. Weights without a
-  /// validation loss wait for one more step: if it is taken, the gradients are finite, and the validation
-  /// data may be the cause.
+  /// Collective. Saves, or lets a later step be saved if there is doubt about the weights. That costs at most
+  /// the place in the data, because skipped steps change no weights. Weights without a validation loss wait
+  /// for one step: if it is taken, their gradients are finite, and the validation data may be the cause.
   void save_or_wait();
   /// Collective. Saves as SIGUSR2 asks, while the run goes on.
   void save_as_asked();
@@ -73,10 +68,9 @@ class Saves {
   void advance();
   /// Collective. Waits for snapshot and save, which take the room for a copy of the state until they end.
   void wait(const char* what_was_due);
-  /// Collective. Saves the state with which the run ends, now. Weights that a checkpoint has already are not
-  /// saved again for a place in the data from which they do not go on, nor dead ones beside a checkpoint that
-  /// trains. A run that stops early is saved with its number of skipped steps, so that the job after it goes
-  /// on counting.
+  /// Collective. Saves the state with which the run ends. Weights that a checkpoint has already are not saved
+  /// again for a place in the data from which they do not go on, nor dead ones beside a checkpoint that
+  /// trains. A run that stops early is saved with its skipped steps, which the job after it goes on counting.
   void save_at_end();
   /// Ends what is under way in a run that has failed: what ended it is told, and not what became of the save.
   void finish_of_failed();
@@ -100,7 +94,7 @@ class Saves {
   TimeLimits& limits_;
   Audits& audits_;
   Snapshots& snapshots_;
-  bool is_owed_ = false;  ///< with the next step whose weights leave no doubt
+  bool is_owed_ = false;  ///< A save waits for the next step whose weights leave no doubt.
   Checkpoints known_;
   std::optional<SaveUnderWay> under_way_;
 };

@@ -9,7 +9,6 @@
 #include "base/clock.hpp"
 #include "base/text.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
-#include "checkpoint/saving.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"

@@ -8,7 +8,6 @@
 
 #include "checkpoint/neighbours/memory_snapshot.hpp"
 #include "train/audits.hpp"
-#include "train/run.hpp"
 #include "train/snapshot_store.hpp"
 
 namespace ztrain::train {
@@ -19,7 +18,7 @@ class Snapshots {
  public:
   Snapshots(Run& run, Audits& audits) : run_(run), audits_(audits) {}
 
-  /// Collective, before a checkpoint is looked for: a snapshot that is newer becomes one.
+  /// Collective, before a checkpoint is looked for. Makes a snapshot a checkpoint if it is newer than all.
   void open(const Patience& patience);
   /// Collective. Makes the newest snapshot a checkpoint if it is newer than all but the damaged ones, and
   /// takes its step out of `damaged`.
@@ -50,7 +49,7 @@ class Snapshots {
   Audits& audits_;
   std::optional<SnapshotStore> store_;
   std::optional<checkpoint::MemorySnapshot> snapshot_;  ///< under way
-  bool told_ = false;                                   ///< that there are snapshots
+  bool told_ = false;                                   ///< Whether a line has said that there are snapshots.
 };
 
 }  // namespace ztrain::train

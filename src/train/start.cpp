@@ -20,7 +20,7 @@
 #include "job/save_proof.hpp"
 #include "job/weights.hpp"
 #include "optim/schedule.hpp"
-#include "plan/setup.hpp"
+#include "plan/memory.hpp"
 #include "train/export_model.hpp"
 #include "train/output_folder.hpp"
 

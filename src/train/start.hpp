@@ -1,11 +1,7 @@
 #pragma once
 // What a run does before its first step.
 
-#include "train/run.hpp"
-#include "train/run_output.hpp"
 #include "train/saves.hpp"
-#include "train/snapshots.hpp"
-#include "train/time_limits.hpp"
 
 namespace ztrain::train {
 

@@ -3,23 +3,12 @@
 
 #include <string>
 
-#include "config/deck.hpp"
-#include "job/worker.hpp"
-#include "telemetry/console.hpp"
-#include "telemetry/watchdog.hpp"
-#include "train/audits.hpp"
 #include "train/inputs.hpp"
-#include "train/run.hpp"
 #include "train/run_end.hpp"
-#include "train/run_output.hpp"
-#include "train/saves.hpp"
-#include "train/snapshots.hpp"
-#include "train/time_limits.hpp"
 
 namespace ztrain::train {
 
-/// The loop over the steps of a run. Owns the run and its parts, and says in which order they have their
-/// turn.
+/// Loops over the steps of a run. Owns the run and its parts, and gives each part its turn.
 class Trainer {
  public:
   /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
