@@ -100,7 +100,7 @@ void Audits::go_back(std::int64_t at, const Corruption& found) {
                     "out: {}; the same command goes on from the newest checkpoint",
                     what, times_back_, found.nodes.empty() ? "not known" : found.nodes));
   ++times_back_;
-  run_.console.print(fmt::format("{}; the run goes back to step {}\n", what, kept_->step));
+  run_.print("{}; the run goes back to step {}\n", what, kept_->step);
   restore_kept();
   run_.progress = *kept_;
   run_.skipped_steps =

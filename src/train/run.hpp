@@ -1,10 +1,13 @@
 #pragma once
 // What every part of a run works on.
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "checkpoint/saving.hpp"
 #include "data/sampler.hpp"
@@ -36,6 +39,11 @@ struct Run {
   std::string agreed(const std::string& failed) const;
   /// Returns everything that a checkpoint records beside its tensors.
   nlohmann::json metadata() const;
+  /// Formats a message and prints it, at rank 0.
+  template <class... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    console.print(fmt::format(format, std::forward<Args>(args)...));
+  }
   /// Gives the worker the learning rate and the other scalars of the next step.
   void set_scalars();
   /// Collective. Runs work, which is collective. Returns why no checkpoint could be written, or "", on every

@@ -52,10 +52,10 @@ std::unique_ptr<telemetry::Watchdog::Exchange> RunEnd::exchange_places(telemetry
     });
   } catch (const runtime::AgreedError& e) {
     exchange.reset();
-    run_.console.print(
-        fmt::format("warning: ranks that hang could not tell each other where they are, and each would tell "
-                    "of itself: {}\n",
-                    e.what()));
+    run_.print(
+        "warning: ranks that hang could not tell each other where they are, and each would tell "
+        "of itself: {}\n",
+        e.what());
   }
   return exchange;
 }
@@ -108,8 +108,7 @@ void RunEnd::note_stop(const runtime::Requests& asked) {
   output_.print_last_line();
   const std::string why = asked.stop == Stop::signal ? std::string(asked.signal) : limits_.why(asked.stop);
   if (asked.stop != Stop::time_is_up) ended_by_ = why;
-  run_.console.print(
-      fmt::format("{}: the run stops after step {} of {}\n", why, run_.progress.step, run_.facts.steps));
+  run_.print("{}: the run stops after step {} of {}\n", why, run_.progress.step, run_.facts.steps);
 }
 
 Ending RunEnd::end() {
@@ -125,8 +124,7 @@ Ending RunEnd::end() {
     return Ending::complete;
   }
   if (!folder.empty())
-    run_.console.print(fmt::format(
-        "nothing is exported to '{}': the run is not at its end; the same command goes on\n", folder));
+    run_.print("nothing is exported to '{}': the run is not at its end; the same command goes on\n", folder);
   return ending_of_stop();
 }
 
@@ -192,9 +190,8 @@ void RunEnd::set_dead_aside() const {
     if (run_.session.rank() != 0) return;
     const std::string aside = move_aside(folder, run_.progress.proven_step, ".diverged");
     if (!aside.empty())
-      run_.console.print(
-          fmt::format("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
-                      run_.progress.proven_step, aside));
+      run_.print("checkpoints beyond step {} are now in {}: no step can be taken from them\n",
+                 run_.progress.proven_step, aside);
   });
 }
 
@@ -204,7 +201,7 @@ void RunEnd::export_model_at_end() const {
   const bool here = run_.session.rank() == 0 && std::filesystem::exists(folder, error);
   const bool exists = !run_.session.from_rank_0(here ? "exists" : "").empty();
   if (run_.steps_at_start >= run_.facts.steps && exists)
-    return run_.console.print(fmt::format("checkpoint.export: '{}' is there already\n", folder));
+    return run_.print("checkpoint.export: '{}' is there already\n", folder);
   const auto refuse = [&](const std::string& why) {
     throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
   };

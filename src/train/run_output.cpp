@@ -1,7 +1,5 @@
 #include "train/run_output.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -28,16 +26,14 @@ void RunOutput::begin(const std::set<std::int64_t>& damaged) {
   if (run_.deck.checkpoint.interval >= 0) {
     const std::string aside =
         move_aside(config::checkpoint_folder(run_.deck), run_.progress.step, ".previous", damaged);
-    if (!aside.empty())
-      run_.console.print(
-          fmt::format("checkpoints beyond step {} are now in {}\n", run_.progress.step, aside));
+    if (!aside.empty()) run_.print("checkpoints beyond step {} are now in {}\n", run_.progress.step, aside);
   }
   write_resolved_deck();
   metrics_.emplace(run_.deck.run.output,
                    run_.progress.step > 0 ? std::optional(run_.progress.step) : std::nullopt,
                    [this] { folders_.front().hold_again(); });
   if (!metrics_->previous().empty())
-    run_.console.print(fmt::format("the metrics of the run before are now in {}\n", metrics_->previous()));
+    run_.print("the metrics of the run before are now in {}\n", metrics_->previous());
 }
 
 void RunOutput::write_resolved_deck() const {
@@ -70,7 +66,7 @@ void RunOutput::write(const Record& record) {
     folders_.front().hold_again();
     const std::string note = metrics_->write(record);
     if (note.empty()) return;
-    run_.console.print(fmt::format("step {}: warning: {}\n", run_.progress.step, note));
+    run_.print("step {}: warning: {}\n", run_.progress.step, note);
     write_resolved_deck();
   } catch (const Error& e) {
     run_.failure = e.what();
@@ -93,8 +89,8 @@ double RunOutput::seconds_left() const {
 void RunOutput::report_outside() {
   if (outside_bytes_ != 0) return;
   outside_bytes_ = run_.worker.outside_bytes();
-  run_.console.print(fmt::format("outside the plan {}: {} (measured after one step)\n",
-                                 format_bytes(outside_bytes_), run_.worker.held().outside_text()));
+  run_.print("outside the plan {}: {} (measured after one step)\n", format_bytes(outside_bytes_),
+             run_.worker.held().outside_text());
 }
 
 void RunOutput::measure_outside() {
@@ -105,9 +101,9 @@ void RunOutput::report_peak() {
   if (outside_bytes_ <= 0) return;
   run_.worker.held().look();
   const std::int64_t planned = run_.worker.planned_bytes() + outside_bytes_;
-  run_.console.print(fmt::format("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
-                                 format_bytes(run_.worker.held().peak()), format_bytes(planned),
-                                 run_.worker.held().peak_text(run_.worker.memory())));
+  run_.print("peak memory {} of {} planned (arenas and what is outside the plan)\n{}",
+             format_bytes(run_.worker.held().peak()), format_bytes(planned),
+             run_.worker.held().peak_text(run_.worker.memory()));
 }
 
 }  // namespace ztrain::train

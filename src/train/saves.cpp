@@ -24,20 +24,19 @@ void Saves::save_or_wait() {
   const std::string why_not = run_.doubt();
   if (why_not.empty() || (is_owed_ && run_.skipped_steps.skipped_in_a_row() == 0)) return save_or_go_on();
   if (!std::exchange(is_owed_, true))
-    run_.console.print(
-        fmt::format("step {}: no checkpoint is written: {}, and older checkpoints stay; one follows the next "
-                    "step that is not skipped\n",
-                    run_.progress.step, why_not));
+    run_.print(
+        "step {}: no checkpoint is written: {}, and older checkpoints stay; one follows the next "
+        "step that is not skipped\n",
+        run_.progress.step, why_not);
 }
 
 void Saves::save_as_asked() {
   if (run_.deck.checkpoint.interval < 0)
     run_.console.print("SIGUSR2: nothing is saved: checkpoint.interval = -1\n");
   else if (known_.newest.step == run_.progress.step)
-    run_.console.print(
-        fmt::format("SIGUSR2: step {} is saved already: {}\n", run_.progress.step, known_.path));
+    run_.print("SIGUSR2: step {} is saved already: {}\n", run_.progress.step, known_.path);
   else if (under_way_ && under_way_->of.step == run_.progress.step)
-    run_.console.print(fmt::format("SIGUSR2: step {} is being saved already\n", run_.progress.step));
+    run_.print("SIGUSR2: step {} is being saved already\n", run_.progress.step);
   else
     save_or_wait();
 }
@@ -69,9 +68,9 @@ void Saves::wait(const char* what_was_due) {
   const std::int64_t waited_for = under_way_->of.step;
   const double waited = finish_save();
   run_.clock.save_wait += waited;
-  run_.console.print(fmt::format(
+  run_.print(
       "step {}: training stood still for {:.1f} s: the checkpoint of step {} was being written when {}\n",
-      run_.progress.step, waited, waited_for, what_was_due));
+      run_.progress.step, waited, waited_for, what_was_due);
 }
 
 /// Returns when the next checkpoint is due.
@@ -83,17 +82,16 @@ std::string Saves::next_save() const {
 
 /// again: says when the next checkpoint is written.
 void Saves::warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again) {
-  run_.console.print(
-      fmt::format("step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
-                  step, failure, again,
-                  known_.newest.step < 0 ? "it has none yet"
-                                         : fmt::format("its last one is of step {}", known_.newest.step)));
+  run_.print("step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
+             step, failure, again,
+             known_.newest.step < 0 ? "it has none yet"
+                                    : fmt::format("its last one is of step {}", known_.newest.step));
 }
 
 void Saves::warn_of_doubt() {
   if (!run_.doubt().empty())
-    run_.console.print(fmt::format("step {}: warning: {}; training may not go on from this checkpoint\n",
-                                   run_.progress.step, run_.doubt()));
+    run_.print("step {}: warning: {}; training may not go on from this checkpoint\n", run_.progress.step,
+               run_.doubt());
 }
 
 /// Collective. Lets the ranks agree on all that they have to before they write.
@@ -223,11 +221,11 @@ void Saves::note_saved(const SavedState& of, const std::string& how, const std::
   known_.path = fmt::format("{}/step_{}", config::checkpoint_folder(run_.deck), of.step);
   // HDF5 is first used here: what it keeps is outside the plan too.
   output_.measure_outside();
-  run_.console.print(fmt::format("step {}: checkpoint {} ({})\n", of.step, known_.path, how));
+  run_.print("step {}: checkpoint {} ({})\n", of.step, known_.path, how);
   if (!lost.empty())
-    run_.console.print(fmt::format(
-        "step {}: warning: {}, the checkpoint before, is gone; was its folder removed?\n", of.step, lost));
-  if (!warning.empty()) run_.console.print(fmt::format("step {}: warning: {}\n", of.step, warning));
+    run_.print("step {}: warning: {}, the checkpoint before, is gone; was its folder removed?\n", of.step,
+               lost);
+  if (!warning.empty()) run_.print("step {}: warning: {}\n", of.step, warning);
 }
 
 }  // namespace ztrain::train

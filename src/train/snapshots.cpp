@@ -1,7 +1,5 @@
 #include "train/snapshots.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -23,10 +21,10 @@ void Snapshots::open(const Patience& patience) {
                                                               config::checkpoint_folder(run_.deck))
                                    : 0;
     if (bytes > 0)
-      run_.console.print(
-          fmt::format("warning: this run has snapshots in {} ({} on this node), which are not looked at: set "
-                      "checkpoint.memory_copies = 1 to go on from them, or remove them\n",
-                      run_.deck.checkpoint.memory_folder, format_bytes(bytes)));
+      run_.print(
+          "warning: this run has snapshots in {} ({} on this node), which are not looked at: set "
+          "checkpoint.memory_copies = 1 to go on from them, or remove them\n",
+          run_.deck.checkpoint.memory_folder, format_bytes(bytes));
     return;
   }
   store_.emplace(run_.session, run_.console, run_.deck, patience);
@@ -70,9 +68,9 @@ void Snapshots::remove() const {
 
 void Snapshots::warn(std::int64_t step, const std::string& failure) {
   snapshot_.reset();
-  run_.console.print(fmt::format(
+  run_.print(
       "step {}: warning: there is no snapshot in the nodes' memory: {}; the next is tried in {} steps\n",
-      step, failure, run_.deck.checkpoint.memory_interval));
+      step, failure, run_.deck.checkpoint.memory_interval);
 }
 
 void Snapshots::advance() {
@@ -107,9 +105,9 @@ void Snapshots::end_snapshot(const std::string& failure) {
   snapshot_.reset();
   if (!failure.empty()) return warn(step, failure);
   if (std::exchange(told_, true)) return;
-  run_.console.print(fmt::format(
-      "step {}: a snapshot is in the memory of {} ({} by this rank), as every {} steps\n", step,
-      count_text(store_->ring().nodes(), "node"), format_bytes(bytes), run_.deck.checkpoint.memory_interval));
+  run_.print("step {}: a snapshot is in the memory of {} ({} by this rank), as every {} steps\n", step,
+             count_text(store_->ring().nodes(), "node"), format_bytes(bytes),
+             run_.deck.checkpoint.memory_interval);
 }
 
 }  // namespace ztrain::train

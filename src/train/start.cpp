@@ -200,9 +200,8 @@ bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
     const double start = now();
     const std::string damage = try_checkpoint(run, path, known);
     if (damage.empty()) {
-      run.console.print(
-          fmt::format("goes on from checkpoint {} (step {}, {} sequences consumed, read in {:.2f} s)\n", path,
-                      run.progress.step, run.progress.samples, now() - start));
+      run.print("goes on from checkpoint {} (step {}, {} sequences consumed, read in {:.2f} s)\n", path,
+                run.progress.step, run.progress.samples, now() - start);
       return true;
     }
     const std::string why = checkpoint::without_advice(damage);
@@ -217,9 +216,8 @@ bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
       paths.clear();
     }
     if (paths.empty()) throw runtime::AgreedError(fmt::format("{}; {}", why, checkpoint::advice));
-    run.console.print(
-        fmt::format("warning: checkpoint {} is damaged; it stays as it is, and {} is taken: {}\n", path,
-                    std::filesystem::path(paths.front()).filename().string(), why));
+    run.print("warning: checkpoint {} is damaged; it stays as it is, and {} is taken: {}\n", path,
+              std::filesystem::path(paths.front()).filename().string(), why);
   }
   return false;
 }
@@ -230,9 +228,8 @@ bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
 void start_from_weights(Run& run) {
   telemetry::Phase phase(run.console, "reading the weights", [&run] { return run.worker.position(); });
   const std::string& folder = run.deck.model.from;
-  run.console.print(
-      fmt::format("reading the weights of {}{}\n", folder,
-                  config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : ""));
+  run.print("reading the weights of {}{}\n", folder,
+            config::is_checkpoint(folder) ? ", a checkpoint, and nothing else of it" : "");
   const double start = now();
   Reading mine;
   mine.before = runtime::resident_bytes();
@@ -250,8 +247,7 @@ void start_from_weights(Run& run) {
   mine.peak = runtime::peak_resident_bytes();
   run.console.print(report_of(runtime::of_all(run.session, mine), now() - start));
   if (!imported.absent.empty())
-    run.console.print(fmt::format("{} adapter weights are drawn from seed {}\n", imported.absent.size(),
-                                  run.deck.run.seed));
+    run.print("{} adapter weights are drawn from seed {}\n", imported.absent.size(), run.deck.run.seed);
   run.worker.complete_import(imported, static_cast<std::uint64_t>(run.deck.run.seed));
 }
 
@@ -312,7 +308,7 @@ void start(Run& run, TimeLimits& limits, RunOutput& output, Snapshots& snapshots
     // No save follows, which would sweep up behind a run that was killed right behind its last one.
     if (run.is_complete() && run.deck.checkpoint.interval >= 0)
       for (const std::string& left : checkpoint::remove_remains(config::checkpoint_folder(run.deck)))
-        run.console.print(fmt::format("warning: {}\n", left));
+        run.print("warning: {}\n", left);
   });
   saves.begin_with(std::move(known));
   session.agree("preparing the output folder", [&] {

@@ -106,11 +106,11 @@ void Trainer::compute_step() {
 /// Without a token to predict there is no loss, and the gradient is zero.
 void Trainer::warn_of_masked_step() {
   if (run_.worker.scalars().valid_tokens > 0) return;
-  run_.console.print(
-      fmt::format("step {}: warning: none of its {} sequences holds a token that is to be predicted "
-                  "(loss_mask of data.train), so it has no "
-                  "gradient; data.packing = \"documents\" leaves such documents out\n",
-                  run_.progress.step, run_.deck.batch.global));
+  run_.print(
+      "step {}: warning: none of its {} sequences holds a token that is to be predicted "
+      "(loss_mask of data.train), so it has no "
+      "gradient; data.packing = \"documents\" leaves such documents out\n",
+      run_.progress.step, run_.deck.batch.global);
 }
 
 /// Does the evaluation, the audit and the save that are due. The state may then be an older one.
@@ -145,8 +145,8 @@ void Trainer::evaluate() {
     for (const job::SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
     output_.write(record);
   }
-  run_.console.print(fmt::format("step {}: {}{} ({:.1f} s)\n", run_.progress.step, job::describe(losses),
-                                 best ? ", the best so far" : "", now() - start));
+  run_.print("step {}: {}{} ({:.1f} s)\n", run_.progress.step, job::describe(losses),
+             best ? ", the best so far" : "", now() - start);
 }
 
 /// Keeps a copy of a state whose copies agree. One that is being saved is such a copy until then.
