@@ -22,8 +22,8 @@ struct RingAttention : Attention {
     return std::tuple_cat(Attention::fields(), std::tuple{Given{"axes", &RingAttention::axes}});
   }
 };
-/// The queries of one of so many ranks of the ring, and the keys and values of one; of a ring of 1, the
-/// queries of one rank and the keys and values of all.
+/// One rank's queries and one rank's keys and values, in a ring of `ranks`. In a ring of 1: one rank's
+/// queries, and the keys and values of all ranks.
 struct RingPart : Attention {
   std::int64_t ranks = 0;
   std::vector<TokenRun> queries_at{}, keys_at{};  ///< the tokens that they are of

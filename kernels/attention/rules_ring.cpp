@@ -195,7 +195,7 @@ class RingBackward {
 
   /// With the keys and values of the rank `step` places before this one.
   void part(int step, const Pair& held, const Pair& into) {
-    Pair places = gradients();  // of what is not wanted each part has its own, which nobody reads
+    Pair places = gradients();  // unwanted gradients go to buffers that nothing reads
     for (const std::size_t i : wanted_) places[i] = into[i];
     const TensorId q = t_.tensor(n_.inputs[Attention::q]);
     const Shape& rows = t_.info(lse_).shape;

@@ -17,9 +17,10 @@ struct Dropout {
   double rate = 0;
   std::int64_t key = 0;          ///< bits of a hash: the layer's stream
   std::int64_t first_token = 0;  ///< of the step (number_tokens)
-  /// From this row on tokens are so much later in the step, since other ranks have those between; 0: none.
+  /// From row gap_at on, tokens are `gap` later in the step; other ranks have those between. 0: there is no
+  /// gap.
   std::int64_t gap_at = 0, gap = 0;
-  /// x is the tokens from part_begin on, as ranks have them, of so many of a micro-batch; 0: it is all.
+  /// x starts at part_begin, in the order of ranks, of part_of tokens of a micro-batch; 0: x is all.
   std::int64_t part_of = 0, part_begin = 0;
   /// x is the columns from first_column on of so many; 0: it is all of them.
   std::int64_t columns = 0, first_column = 0;

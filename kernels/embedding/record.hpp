@@ -8,8 +8,8 @@
 
 namespace ztrain {
 
-/// tokens [T], weight [V, d] -> y [T, d]. rows: the weight is those from first_row on of a table of so many,
-/// and a row that it has not is zeros; 0: it is the table.
+/// tokens [T], weight [V, d] -> y [T, d]. rows: those of the whole table, of which the weight starts at
+/// first_row; missing rows read as zeros; 0: the weight is the whole table.
 struct Embedding {
   static constexpr std::string_view op = "embedding";
   enum In : std::size_t { tokens, weight };

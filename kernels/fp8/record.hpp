@@ -9,12 +9,12 @@
 
 namespace ztrain {
 
-/// Every op whose scales may be by row: of codes.
+/// Constants of ops whose codes have scales.
 struct Quantization {
   bool rowwise = false;
   /// Of a node: bits of the AxisSet over whose ranks' parts a scale goes; of linear_fp8: its gradient's.
   std::int64_t axes = 0;
-  /// Of an op: of so many ranks the largest magnitudes are the last input; 0: it finds its own.
+  /// Ranks whose largest magnitudes are an op's last input; 0: the op finds its own.
   std::int64_t found = 0;
   static constexpr auto fields() {
     using Q = Quantization;

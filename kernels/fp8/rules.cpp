@@ -173,9 +173,9 @@ OperandGroups quantize_groups(const Op& op) {
   return {{op.inputs.front()}, {op.inputs.back()}};
 }
 
-// Of x and, where they are found, the largest magnitudes. Tokens that are dealt are of tensors of their own,
-// and so is a row: else parts have one scale. Over the tensor axis tokens are quantised whole, as products
-// take them.
+// The inputs are x and, if they are found, the largest magnitudes. Ranks with sequences of their own have
+// scales of their own, as rows have; else all parts share a scale. Over the tensor axis a node quantises
+// whole tokens.
 constexpr Way quantize_ways[] = {
     {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_row, .nodes_over = token_axes}},
     {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_tensor, .over = sequence_axes}},
@@ -193,7 +193,7 @@ constexpr Way quantize_both_ways[] = {
     {{by_columns, replicated}, {by_columns, replicated, by_rows}, {.says = magnitudes_are_found}},
 };
 
-// Each rank's largest lie one behind another.
+// The ranks' magnitudes follow one another.
 constexpr Way magnitudes_ways[] = {
     {{by_rows}, {by_rows}},
     {{by_columns}, {by_rows}},

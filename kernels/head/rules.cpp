@@ -44,7 +44,7 @@ double head_grad_flops(const Program& p, const Op& op) {
   return (op.outputs.size() > HeadLossGrad::dweight ? 3 : 2) * head_flops(p, op);
 }
 
-/// Over a split vocabulary it is another op (split_head.cpp).
+/// Over a split vocabulary it is another op (rules_split.cpp).
 void fit_head_loss(model::Node& node, const PartOfNode& part) {
   if (!part.is_split(HeadLoss::weight, 0)) return;
   std::int64_t most = 0;
@@ -55,14 +55,14 @@ void fit_head_loss(model::Node& node, const PartOfNode& part) {
       attributes_of(HeadLossSplit{part.own(HeadLoss::weight).begin, std::int64_t{part.axes.bits()}, most});
 }
 
-bool is_another_op(const Attributes&) {
+bool never_allows(const Attributes&) {
   return false;
 }
 
 // Over a split vocabulary a node becomes another op.
 constexpr Way head_loss_ways[] = {
     {{by_rows, replicated, by_rows, by_rows}, {partial}},
-    {{replicated, by_rows, replicated, replicated}, {invariant}, {.says = is_another_op}},
+    {{replicated, by_rows, replicated, replicated}, {invariant}, {.says = never_allows}},
 };
 
 constexpr Way head_loss_grad_ways[] = {

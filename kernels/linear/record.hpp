@@ -24,7 +24,7 @@ struct Linear {
     return std::tuple{Unusual{"parts", &Linear::parts}, Unusual{"adds_bias", &Linear::adds_bias}};
   }
 };
-/// Of a layer of so many weights.
+/// `parts`: weights of the layer.
 struct LinearGrad {
   bool accumulate = false;
   std::int64_t parts = 1;

@@ -26,7 +26,7 @@ struct StepPartials {
   enum Out : std::size_t { partials };
   static constexpr Count reads{0, any_number}, writes = 1;
   std::int64_t losses = 0;   ///< how many inputs are losses
-  bool counts_loss = false;  ///< one of the ranks that computed the same
+  bool counts_loss = false;  ///< this rank reports the loss for those that computed the same
   static constexpr auto fields() {
     return std::tuple{Given{"losses", &StepPartials::losses},
                       Given{"counts_loss", &StepPartials::counts_loss}};

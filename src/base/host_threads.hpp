@@ -14,7 +14,7 @@
 
 namespace ztrain {
 
-/// They run on the cores that the thread which makes them may use, and take no signals.
+/// They run on the cores of the thread that makes them, and take no signals.
 class HostThreads {
  public:
   /// count: with the one that calls share(); fewer where no further can be made.

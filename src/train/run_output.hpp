@@ -1,5 +1,5 @@
 #pragma once
-// What a run writes beside checkpoints, and tells of its steps.
+// A run's lines, metrics and other files, except checkpoints.
 
 #include <cstdint>
 #include <optional>
@@ -34,7 +34,7 @@ class RunOutput {
   void report_step();
   /// Prints the line of the last step, if metrics.interval has kept it back.
   void print_last_line();
-  /// What was sent since the last step is not counted as the next step's.
+  /// Leaves what was sent since the last step out of the next step's bytes.
   void pass_over_sent() { sent_before_ = run_.worker.mesh().bytes_sent(); }
   /// Writes a record of the metrics; at rank 0. A failure becomes that of the run.
   template <class Record>

@@ -55,7 +55,7 @@ void Saves::save_at_end() {
 
 /// Training is worth more than a checkpoint: whoever looks after the run can make room meanwhile.
 void Saves::save_or_go_on() {
-  wait("this one was due (checkpoint.interval)");
+  wait("checkpoint.interval made another due");
   is_owed_ = false;
   const std::string failure = config::saves_behind_training(run_.deck) ? begin_save() : save();
   if (failure.empty()) return warn_of_doubt();

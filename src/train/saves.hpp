@@ -72,7 +72,8 @@ class Saves {
   /// again for a place in the data from which they do not go on, nor dead ones beside a checkpoint that
   /// trains. A run that stops early is saved with its skipped steps, which the job after it goes on counting.
   void save_at_end();
-  /// Ends what is under way in a run that has failed: what ended it is told, and not what became of the save.
+  /// Ends the save under way of a run that has failed. Drops an error of that save, since the run has its
+  /// own.
   void finish_of_failed();
 
  private:

@@ -1,7 +1,7 @@
-// Every way in which an op's row of the op table says that it may be split, by numbers: the operands are cut
-// as the way says, in uneven parts, the op runs on each part, and what the parts give, joined as the way
-// says, is what the whole gives. In fp64 but for codes; each op's kernel is held against its reference
-// elsewhere.
+// Proves the ways of the op table by numbers, except those in `unproven`. The test cuts the operands
+// unevenly as a way says, runs the op on each part, joins the outputs and compares them with the outputs of
+// the whole operands. Values are fp64, bf16 or codes of 8 bits. Other tests compare each kernel with its
+// reference.
 
 #include <gtest/gtest.h>
 

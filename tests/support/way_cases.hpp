@@ -1,6 +1,6 @@
 #pragma once
-// Ops with operands, for the proof of their ways by numbers (tests/mpi/ways.cpp): each dim that a way cuts is
-// a multiple of twelfths.
+// Ops with operands, for the proof of their ways by numbers (tests/mpi/ways.cpp): each dim that a way cuts
+// is a multiple of 12.
 
 #include <functional>
 #include <string>

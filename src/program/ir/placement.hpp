@@ -37,12 +37,12 @@ inline constexpr Placement by_rows = split(0), by_columns = split(1);
 /// "replicated", "split(0)", ...
 std::string to_string(const Placement& placement);
 
-/// What an op takes, and what comes out.
+/// Placements of inputs and of outputs.
 struct Placing {
   std::vector<Placement> inputs, outputs;
 };
 
-/// Of the operands of an op in order, or of groups of them.
+/// Placements of an op's operands, or groups of them, in order.
 class Placements {
  public:
   constexpr Placements(std::initializer_list<Placement> list) {
@@ -58,18 +58,19 @@ class Placements {
   std::size_t size_ = 0;
 };
 
-/// One way in which an op works without communication. An op with fewer inputs (without its optional last
-/// ones) goes by the beginning. One output stands for all. Of ops that no model has, `replicated` says that
-/// the value is the same on every rank. tests/mpi/ways.cpp proves each by numbers.
+/// One way in which an op works without communication. An op without its optional last inputs uses the
+/// first entries. A single output stands for all outputs. For an op that is no node, `replicated` only
+/// means the same value on every rank. tests/mpi/ways.cpp proves them by numbers, but for a few that it
+/// lists.
 struct Way {
   Placements inputs, outputs;
   struct Condition {
-    /// Of these constants alone, over these axes alone; null: of any.
+    /// Whether constants and axes allow the way; null: always.
     bool (*of)(const Attributes&, AxisSet axes) = nullptr;
     AxisSet over = AxisSet::all();
-    /// And nodes over these alone.
+    /// Axes allowed for a node, besides.
     AxisSet nodes_over = AxisSet::all();
-    /// What an op's constants say where it goes this way. A node's are not yet made to.
+    /// Whether an op's constants agree with this way; null: always. A node's are made to by `fit`, later.
     bool (*says)(const Attributes&) = nullptr;
   } when{};
 

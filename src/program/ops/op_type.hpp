@@ -86,16 +86,15 @@ struct OpType {
   bool training_only = false;
   /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
   bool straight_through = false;
-  /// The ways in which it works without communication, beside that of operands which are all the same on
-  /// every rank. No ways: as a node it goes over no axis.
+  /// Ways in which the op works without communication, besides that of equal operands on all ranks. A node
+  /// without ways is placed on no axis.
   std::span<const Way> ways{};
-  /// Inputs that are placed alike, and stand in a way for one; null: each for itself. What an op adds to is
-  /// in none.
+  /// Returns the inputs that share one entry of a way, group by group; null: each has its own entry. Inputs
+  /// that are added to are in no group.
   OperandGroups (*groups)(const Op&) = nullptr;
-  /// Of nodes: operands that are the same everywhere are used by each rank in its own way, never as
-  /// invariant.
+  /// A node's equal operands are `replicated`, never `invariant`: each rank uses them in its own way.
   bool replicated_only = false;
-  /// Tells the node what part of its operands the rank has; null: none of its constants speak of them.
+  /// Adapts the node's constants to the rank's part of its operands; null: none depend on it.
   void (*fit)(model::Node&, const PartOfNode&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
