@@ -1,6 +1,7 @@
 #include "files/hdf5_guard.hpp"
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,7 +97,8 @@ Guard::Guard(std::string_view path, int most_seconds) : path_(path), outer_(inne
 void Guard::limit_time(int seconds) {
   sigevent event{};
   event.sigev_notify = SIGEV_THREAD_ID;
-  event._sigev_un._tid = gettid();  // sigev_notify_thread_id of timer_create(2), which older glibc lacks
+  // sigev_notify_thread_id of timer_create(2), which older glibc lacks, as it lacks gettid.
+  event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
   event.sigev_signo = SIGVTALRM;
   if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
   limited_ = true;

@@ -8,6 +8,7 @@
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/dropout/record.hpp"
+#include "kernels/embedding/record.hpp"
 #include "kernels/fp8/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "program/ops/op_type.hpp"
@@ -171,6 +172,10 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, const st
   }
   if (op.type == Dropout::op && given[0] == Spread::rows && context_axes.contains(axis))
     return fault_of_mask(program, op, Coordinate(program.mesh, program.rank).index_in(context_axes));
+  if (op.type == Embedding::op && given[0] == Spread::equal && given[1] != Spread::rows &&
+      record_of<Embedding>(op.attributes).rows > 0)
+    return fmt::format("some rows are looked up in '{}', which is {}", program.tensor(op.inputs[1]).name,
+                       words_for(given[1]));
   const bool attends = op.type == Attention::op || op.type == AttentionGrad::op;
   if (attends && context_axes.contains(axis) && program.token_order.groups() > 1)
     return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",

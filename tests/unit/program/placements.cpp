@@ -8,6 +8,7 @@
 #include <set>
 
 #include "kernels/communication/record.hpp"
+#include "kernels/embedding/record.hpp"
 #include "program/ir/placement.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/place.hpp"
@@ -222,6 +223,20 @@ TEST(Placements, AnUnsummedGradientNamesItsParameterAndAxis) {
             std::string::npos)
       << said;
   EXPECT_NE(said.find("over tensor"), std::string::npos) << said;
+}
+
+/// Over data axes tokens are split, and some rows of a table that the tensor axis cuts are as they should be.
+TEST(Placements, SomeRowsOfAWholeTableAreRefused) {
+  JobSpec spec = spec_over(1, 1, 1, 2, "NO_SHARD");
+  const auto cut = spec.tensor.find("model.embed_tokens.weight") - spec.tensor.parameters.data();
+  spec.tensor.parameters.erase(spec.tensor.parameters.begin() + cut);
+  Program broken = compile(test::small_model(), spec, 0).train();
+  verify_placements(broken);
+  const auto lookup = std::ranges::find(broken.ops, Embedding::op, &Op::type);
+  ASSERT_NE(lookup, broken.ops.end());
+  edit<Embedding>(lookup->attributes, [](Embedding& e) { e.rows = 7; });
+  const std::string said = refusal([&] { verify_placements(broken); });
+  EXPECT_NE(said.find("some rows are looked up in 'model.embed_tokens.weight"), std::string::npos) << said;
 }
 
 TEST(Placements, ALossThatIsCountedTwiceIsRefused) {
