@@ -85,11 +85,12 @@ function(ztrain_layer name)
   endif()
 endfunction()
 
-# ztrain_list_ops(FILE PREFIX FOLDERS...): writes a line ZTRAIN_FOLDER(NAME) for each source of the folders whose name begins
-# with the prefix: rules.cpp of kernels/rope makes "rope", rules_split.cpp of kernels/head "head_split".
+# ztrain_list_ops(FILE PREFIX MORE...): writes a line ZTRAIN_FOLDER(NAME) for each source of the folders of kernels, and of MORE,
+# whose name begins with the prefix: rules.cpp of kernels/rope makes "rope", rules_split.cpp of kernels/head "head_split".
 function(ztrain_list_ops file prefix)
   set(text "")
-  foreach(folder ${ARGN})
+  file(GLOB folders LIST_DIRECTORIES true CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*)
+  foreach(folder ${folders} ${ARGN})
     get_filename_component(name ${folder} NAME)
     file(GLOB sources CONFIGURE_DEPENDS ${folder}/${prefix}*.cpp)
     foreach(source ${sources})

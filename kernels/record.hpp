@@ -29,7 +29,7 @@ struct NoConstants {
   static constexpr auto fields() { return std::tuple{}; }
 };
 
-/// And of one input and one output.
+/// A record without constants that has one input and one output.
 struct OneToOne : NoConstants {
   enum In : std::size_t { x };
   enum Out : std::size_t { y };

@@ -126,7 +126,7 @@ struct Broadcast : OneToOne {
   static constexpr std::string_view op = "broadcast";
   static constexpr Count reads{0, 1}, writes{0, 1};
 };
-/// What both sides of a message between stages of a pipeline say of it.
+/// Both sides of a message between stages of a pipeline have these constants.
 struct Message {
   std::int64_t boundary = 0;    ///< between stage boundary - 1 and stage boundary; 0: of no pipeline
   std::int64_t split_over = 0;  ///< bits of the AxisSet over which ranks of a stage have parts of its tokens

@@ -24,7 +24,7 @@ constexpr Way add_ways[] = {
     {{partial, partial}, {partial}},
 };
 
-/// Of ops that are linear in their one operand.
+/// An op that is linear in its one operand has these ways.
 constexpr Way linear_in_x[] = {
     {{by_rows}, {by_rows}},
     {{by_columns}, {by_columns}},

@@ -5,7 +5,7 @@
 namespace ztrain::engine {
 namespace {
 
-/// Of a table that is split over an axis.
+/// Returns the rows of a table that is split over an axis.
 template <class Record>
 kernels::TableRows table_rows(const Binding& b) {
   const auto record = b.record<Record>();

@@ -159,11 +159,13 @@ void fit_linear_fp8(model::Node& node, const PartOfNode& part) {
   });
 }
 
-bool by_row(const Attributes& a, AxisSet) {
-  return record_of<Quantization>(a).rowwise;
+template <class Record>
+bool has_one_scale(const Attributes& a, AxisSet) {
+  return !record_of<Record>(a).rowwise;
 }
-bool by_tensor(const Attributes& a, AxisSet) {
-  return !record_of<Quantization>(a).rowwise;
+template <class Record>
+bool has_scales_of_rows(const Attributes& a, AxisSet) {
+  return record_of<Record>(a).rowwise;
 }
 bool magnitudes_are_found(const Attributes& a) {
   return record_of<Quantization>(a).found > 0;
@@ -177,11 +179,13 @@ OperandGroups quantize_groups(const Op& op) {
 // scales of their own, as rows have; else all parts share a scale. Over the tensor axis a node quantises
 // whole tokens.
 constexpr Way quantize_ways[] = {
-    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_row, .nodes_over = token_axes}},
-    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = by_tensor, .over = sequence_axes}},
+    {{by_rows, by_rows},
+     {by_rows, by_rows},
+     {.of = has_scales_of_rows<Quantization>, .nodes_over = token_axes}},
+    {{by_rows, by_rows}, {by_rows, by_rows}, {.of = has_one_scale<Quantization>, .over = sequence_axes}},
     {{by_rows, replicated},
      {by_rows, replicated},
-     {.of = by_tensor, .nodes_over = context_axes, .says = magnitudes_are_found}},
+     {.of = has_one_scale<Quantization>, .nodes_over = context_axes, .says = magnitudes_are_found}},
     {{by_columns, replicated}, {by_columns, replicated}, {.says = magnitudes_are_found}},
 };
 
@@ -209,15 +213,6 @@ template <class Record>
 bool scales_lie_by_rows(const Attributes& a, AxisSet axes) {
   return record_of<Record>(a).rowwise || (axes.bits() & ~sequence_axes.bits()) == 0;
 }
-template <class Record>
-bool has_one_scale(const Attributes& a, AxisSet) {
-  return !record_of<Record>(a).rowwise;
-}
-template <class Record>
-bool has_scales_of_rows(const Attributes& a, AxisSet) {
-  return record_of<Record>(a).rowwise;
-}
-
 constexpr Way linear_fp8_ways[] = {
     {{by_rows, by_rows, replicated, replicated, replicated},
      {by_rows},

@@ -13,7 +13,7 @@ std::pair<Columns<T>, Columns<T>> halves(Matrix<T> both) {
           Columns<T>(both.data + half, both.rows, half, both.cols)};
 }
 
-/// Of `count` operands: gate and up, or what holds both.
+/// Returns gate and up: `count` operands are these two, or one that holds both.
 template <class T>
 std::pair<Columns<const T>, Columns<const T>> gate_and_up_in(const Binding& b, std::size_t count) {
   if (count == 1) return halves(in_matrix<T>(b, Swiglu::gate));

@@ -40,7 +40,7 @@ struct Binding {
   int time = 0;              ///< how often the op was issued before, where Program::repeat has it
   Queues* queues = nullptr;  ///< which have the threads that the host computes with; null: one is enough
 
-  /// What the op carries (kernels/NAME/record.hpp).
+  /// Returns the op's constants (kernels/NAME/record.hpp).
   template <class Record>
   Record record() const {
     return record_of<Record>(op.attributes);

@@ -37,7 +37,7 @@ class RingCheck {
            (all(k, behind, Spread::rows) || all(k, behind, Spread::around));
   }
 
-  /// What a shift gives of something split along dim 0, which may be on its way already.
+  /// Returns the spread of what a shift gives. Its input is split along dim 0, or on its way already.
   Spread shifted(const Op& op, Axis axis, Spread from) {
     const int ranks = program_.mesh[axis];
     Journey next = from == Spread::around ? journey(op.inputs[0], axis) : Journey{};

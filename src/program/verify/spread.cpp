@@ -36,8 +36,8 @@ bool takes(const Way& way, const std::vector<Spread>& given) {
   return true;
 }
 
-/// Of tokens of a part of a micro-batch, which may be cut again over the tensor axis. index: over the axes of
-/// tokens.
+/// Returns what is wrong with the mask of a part of the tokens, which the tensor axis may cut again. index:
+/// over the axes of tokens.
 std::string fault_of_mask(const Program& program, const Op& op, int index) {
   const auto mask = record_of<Dropout>(op.attributes);
   const Tensor& x = program.tensor(op.inputs[Dropout::x]);
@@ -59,7 +59,7 @@ std::string fault_of_mask(const Program& program, const Op& op, int index) {
                      ztrain::to_string(taken));
 }
 
-/// Of a part of the queries of a micro-batch, which attend to all keys at once. index: of the part.
+/// Returns what is wrong with a part of the queries, which attend to all keys at once. index: of the part.
 std::string fault_of_queries(const Program& program, const Op& op, int index) {
   const auto part = record_of<RingPart>(op.attributes);
   const Tensor& q = program.tensor(op.inputs[AttentionPart::q]);

@@ -233,7 +233,7 @@ class Checker {
     return text;
   }
 
-  /// What a communication makes of a value over an axis that it spans.
+  /// Returns the spread after a communication over an axis that it spans.
   Spread converted(const Op& op, Axis axis, Spread from, const std::string& what) {
     const bool flat = is_flat(op.inputs[0]);
     if (op.comm.kind == CommKind::shift) {
