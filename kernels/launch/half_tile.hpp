@@ -140,7 +140,7 @@ struct Product {
 
   /// 16 rows by up to 4 quanta of columns.
   template <int quanta, bool add>
-  void block(Unit unit, const bf16* left, const Pair* right, float* to, int depth) const {
+  void block([[maybe_unused]] Unit unit, const bf16* left, const Pair* right, float* to, int depth) const {
 #if defined(__AMX_BF16__)
     if (unit == Unit::tiles) return tile_block<quanta, add>(left, right, to, depth);
 #endif
