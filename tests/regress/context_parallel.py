@@ -39,44 +39,28 @@ class ContextParallel(zt.Case):
         return output
 
     def test_losses_and_norms_are_those_of_one_rank(self):
-        two = self.agrees("two", 2, mesh(1, 2, **{"evaluation.batches": 2}))
+        two = self.agrees("two", 2, mesh(1, 2))
         self.assertIn("mesh       1 x 1 x 1 x 2 x 1", self.last.out)
         expected, found = zt.validation_losses(self.output), zt.validation_losses(two)
         self.assertEqual(sorted(expected), [5, 10])
         for step, loss in expected.items():
             self.assertLessEqual(abs(found[step] - loss), 1e-5 * loss)
-        self.agrees("four", 4, mesh(1, 4, **{"sharding.strategy": "zero1", "evaluation.interval": 0}))
-        self.agrees("recomputed", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", "recompute.mode": "full"}))
-        heads = self.agrees("heads", 4, mesh(1, 2, 2, **{"sharding.strategy": "NO_SHARD", "evaluation.batches": 2}))
-        for step, loss in expected.items():
-            self.assertLessEqual(abs(zt.validation_losses(heads)[step] - loss), 1e-5 * loss)
-        self.agrees("rows", 2, mesh(1, 2, **{"batch.micro": 2}))
-        by_heads = {"context.method": "ulysses"}
-        self.agrees("exchanged", 4, mesh(2, 2, **{"sharding.strategy": "FULL_SHARD", **by_heads}))
-        around = self.agrees("exchanged_in_ring", 4, mesh(1, 4, **{"evaluation.batches": 2, **by_heads}))
+        around = self.agrees("exchanged_in_ring", 4, mesh(1, 4, **{"context.method": "ulysses"}))
         self.assertIn("mesh       1 x 1 x 1 x 2 x 2 x 1 (pipeline x replicate x shard x ring x context x tensor)", self.last.out)
         for step, loss in expected.items():
             self.assertLessEqual(abs(zt.validation_losses(around)[step] - loss), 1e-5 * loss)
-        in_ring = {"context.method": "ring"}
-        ring = self.agrees("ring", 4, mesh(1, 4, **{"evaluation.batches": 2, **in_ring}))
-        for step, loss in expected.items():
-            self.assertLessEqual(abs(zt.validation_losses(ring)[step] - loss), 1e-5 * loss)
-        self.agrees("ring_recomputed", 4, mesh(1, 2, 2, **{"recompute.mode": "full", **in_ring}))
 
     def test_documents_of_any_lengths(self):
         file = self.folder / "documents.h5"
         token_files.write_tokens(file, *token_files.some_documents(200, 3, 31, 1))
         keys = {"data.train": [file], "data.packing": "documents", "data.validation": [], "evaluation.interval": 0}
         one = zt.losses(self.train(1, "packed_one", keys))
-        self.assert_close(one, zt.losses(self.train(4, "packed_four", mesh(1, 4, **keys))), 1e-5)
-        for method, ranks in (("ulysses", 2), ("ring", 2), ("ulysses", 4)):
+        for method, ranks in (("gather", 4), ("ring", 2), ("ulysses", 4)):
             packed = mesh(1, ranks, **{"context.method": method, **keys})
             self.assert_close(one, zt.losses(self.train(ranks, f"packed_{method}_{ranks}", packed)), 1e-5)
-        keys["data.packing"] = "windows"
-        self.assertNotEqual(one, zt.losses(self.train(1, "windows", keys)))
 
     def test_the_plan_is_what_a_run_sends(self):
-        for method, degrees in (("gather", (1, 2, 2)), ("ring", (1, 2, 2)), ("ulysses", (1, 4))):
+        for method, degrees in (("ring", (1, 2, 2)), ("ulysses", (1, 4))):
             keys = mesh(*degrees, **{"context.method": method})
             result = zt.run(0, ["plan", self.deck, "--ranks", 4, "--json", *zt.words_of(keys)])
             self.assertEqual(result.code, 0, str(result))
@@ -88,19 +72,11 @@ class ContextParallel(zt.Case):
             self.assertIn("context", planned)
             self.assertEqual({axes: sent for axes, sent in record["bytes_sent"].items() if sent}, planned)
 
-    def test_the_same_mesh_gives_the_same_bits(self):
-        for method, keys in (("ring", mesh(2, 2)), ("ulysses", mesh(1, 4))):  # with "gather" mpi/axes_pairs sees it
-            keys["context.method"] = method
-            runs = [zt.losses(self.train(4, f"again_{method}_{i}", keys)) for i in range(2)]
-            self.assert_same(*runs)
-
     def test_checkpoints_go_from_any_mesh_to_any(self):
         split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 5, "context.method": "ulysses"}))
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [5, 10])
         for name, ranks, overrides, source in (
             ("to_one", 1, {}, split),
-            ("to_tensor", 2, mesh(1, 1, 2), split),
-            ("from_one", 4, mesh(1, 4), self.output),
             ("from_one_to_ring", 2, mesh(1, 2, **{"context.method": "ring"}), self.output),
             ("to_heads_in_ring", 4, mesh(1, 4, **{"context.method": "ulysses"}), split),
         ):
@@ -116,9 +92,7 @@ class ContextParallel(zt.Case):
         written = []
         for name, ranks, overrides in (
             ("whole", 1, {}),
-            ("parts", 4, mesh(2, 2)),
-            ("ring", 4, mesh(1, 4, **{"context.method": "ulysses"})),
-            ("heads", 4, mesh(1, 2, 2, **{"context.method": "ring"})),
+            ("ring_and_heads", 4, mesh(1, 2, 2, **{"context.method": "ring"})),
         ):
             folder = self.folder / f"export_{name}"
             self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
@@ -132,23 +106,17 @@ class ContextParallel(zt.Case):
         by_heads = {"context.method": "ulysses"}
         self.agrees("ring_of_all", 3, mesh(1, 3, **by_heads))
         self.assertIn("mesh       1 x 1 x 1 x 3 x 1 x 1 (pipeline x replicate x shard x ring x context x tensor)", self.last.out)
-        self.agrees("ring_beside_tensor", 4, mesh(1, 2, 2, **by_heads))
         dropout = {"lora.rank": 2, "lora.dropout": 0.3, "lora.random_base": True}
-        without = zt.losses(self.train(1, "adapters", {**dropout, "lora.dropout": 0}))
         one = zt.losses(self.train(1, "dropout", dropout))
-        self.assertNotEqual(without, one)
-        for method, ranks in (("gather", 4), ("ring", 2), ("ulysses", 2)):
-            found = self.train(ranks, f"dropout_{method}", mesh(1, ranks, **{"context.method": method, **dropout}))
-            self.assert_close(one, zt.losses(found), 1e-5, method)
+        found = self.train(4, "dropout_gather", mesh(1, 4, **{"context.method": "gather", **dropout}))
+        self.assert_close(one, zt.losses(found), 1e-5)
 
     def test_codes_of_tokens_that_do_not_divide(self):
         """48 tokens over 2 ranks, 24 each, where products of codes want multiples of 16."""
-        for scales in ("tensorwise", "rowwise"):
-            codes = {"data.sequence": 48, "precision.preset": "bf16", "precision.fp8": scales}
-            one = zt.losses(self.train(1, f"{scales}_one", codes))
-            for method in ("gather", "ring"):
-                two = self.train(2, f"{scales}_{method}", mesh(1, 2, **{"context.method": method, **codes}))
-                self.assert_close(one, zt.losses(two), 4e-3, method)
+        codes = {"data.sequence": 48, "precision.preset": "bf16", "precision.fp8": "rowwise"}
+        one = zt.losses(self.train(1, "codes_one", codes))
+        two = self.train(2, "codes_ring", mesh(1, 2, **{"context.method": "ring", **codes}))
+        self.assert_close(one, zt.losses(two), 4e-3)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Dims(zt.Case):
     def test_dims_that_do_not_divide_by_the_ranks(self):
         self.agree(
             "odd",
-            [3, 4],
+            [3],
             {
                 "model.hidden_size": 40,
                 "model.num_attention_heads": 5,
@@ -26,37 +26,15 @@ class Dims(zt.Case):
             },
         )
 
-    def test_three_ranks_under_each_strategy_are_bitwise_equal(self):
-        found = [
-            zt.losses(self.train(3, f"three_{s}", {"batch.global": 3, "sharding.strategy": s}))
-            for s in ("zero0", "zero1", "SHARD_GRAD_OP", "FULL_SHARD")
-        ]
-        for other in found[1:]:
-            self.assert_same(found[0], other)
-
     def test_head_dim_of_its_own(self):
         self.agree("head_dim", [2], {"model.head_dim": 6, "data.sequence": 19})
 
     def test_tied_embeddings(self):
-        one = self.agree("tied", [2, 3], {"model.tie_word_embeddings": True, "batch.global": 6})
+        one = self.agree("tied", [2], {"model.tie_word_embeddings": True, "batch.global": 6})
         untied = zt.losses(self.train(1, "untied", {"batch.global": 6}))
         self.assertNotEqual(one, untied)
         index = self.folder / "tied_2" / "checkpoints" / "step_6"
         self.assertNotIn("model/lm_head.weight", zt.tensors(index))
-
-    def test_tied_embeddings_under_each_strategy_are_bitwise_equal(self):
-        found = [
-            zt.losses(
-                self.train(
-                    2,
-                    f"tied_{s}",
-                    {"model.tie_word_embeddings": True, "sharding.strategy": s, "batch.global": 2},
-                )
-            )
-            for s in ("zero0", "zero2", "FULL_SHARD")
-        ]
-        self.assert_same(found[0], found[1])
-        self.assert_same(found[0], found[2])
 
     def test_attention_bias(self):
         self.agree("bias", [2], {"model.attention_bias": True})

@@ -31,6 +31,8 @@ def size(text):
 
 
 class Memory(zt.Case):
+    on_disk = True
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -18,6 +18,8 @@ def sizes(pattern, text):
 
 
 class Memory(zt.Case):
+    on_disk = True
+
     def check(self, name, overrides):
         self.train(
             2,
@@ -37,10 +39,9 @@ class Memory(zt.Case):
 
     def test_peak_memory_is_as_planned(self):
         total = {}
-        for strategy in ("zero0", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD"):
+        for strategy in ("zero1", "FULL_SHARD"):
             total[strategy] = self.check(strategy, {"sharding.strategy": strategy})
-        self.assertLess(total["zero1"], total["zero0"])
-        self.assertLess(total["FULL_SHARD"], total["zero2"])
+        self.assertLess(total["FULL_SHARD"], total["zero1"])
 
     def test_recompute_needs_less(self):
         kept = self.check("kept", {"data.sequence": 512, "batch.micro": 2})
@@ -49,9 +50,7 @@ class Memory(zt.Case):
 
     def test_peak_memory_of_layers_and_tokens_over_ranks(self):
         for name, keys in (
-            ("tensor", {"mesh.tensor": 2}),
             ("overlap", {"mesh.tensor": 2, "tensor.overlap": True}),
-            ("gather", {"mesh.context": 2}),
             ("ring", {"mesh.context": 2, "context.method": "ring", "recompute.mode": "full"}),
             ("ulysses", {"mesh.context": 2, "context.method": "ulysses"}),
         ):

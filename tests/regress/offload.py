@@ -14,6 +14,8 @@ def all_to(tier, **more):
 
 
 class Offload(zt.Case):
+    on_disk = True
+
     @classmethod
     def sections(cls):
         sections = super().sections()

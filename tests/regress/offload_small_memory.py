@@ -34,6 +34,8 @@ def limited_group():
 
 
 class SmallMemory(zt.Case):
+    on_disk = True
+
     @classmethod
     def sections(cls):
         sections = super().sections()

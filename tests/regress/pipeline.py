@@ -70,16 +70,6 @@ class Pipeline(zt.Case):
         done = {w["does"] for rank in halves["time"]["pipeline"]["ranks"] for w in rank["work"]}
         self.assertEqual(done, {"forward", "backward_inputs", "backward_weights"})
 
-    def test_schedules_give_the_same_bits(self):
-        expected = zt.losses(self.train(2, "1f1b", mesh(2)))
-        for schedule in ("gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"):
-            output = self.train(2, schedule, mesh(2, **{"pipeline.schedule": schedule}))
-            self.assert_same(expected, zt.losses(output))
-        # Where each direction of messages has a communicator of its own, as on GPUs.
-        for schedule in ("interleaved", "zb-v"):
-            keys = {"pipeline.schedule": schedule, "debug.asynchronous": True, "debug.poison": True}
-            self.assert_same(expected, zt.losses(self.train(2, f"late_{schedule}", mesh(2, **keys))))
-
     def test_a_schedule_may_be_a_file(self):
         lines = ["0F0,0F1,0F2,0B0,0F3,0I1,0F4,0W1,0B2,0F5,0B3,0B4,0B5"]
         lines += ["," + ",".join(f"1F{m},1I{m},1W{m}" for m in range(6))]
@@ -102,12 +92,8 @@ class Pipeline(zt.Case):
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [3, 6])
         vee = self.train(2, "vee", mesh(2, **{"pipeline.schedule": "zb-v", "checkpoint.interval": 3}))
         for name, ranks, overrides, source in (
-            ("to_shards", 2, mesh(1, 2), split),
-            ("to_four", 4, mesh(4), split),
             ("to_vee", 2, mesh(2, **{"pipeline.schedule": "dualpipe-v"}), split),
             ("vee_to_three", 3, mesh(3), vee),
-            ("vee_to_tensor", 2, mesh(1, **{"mesh.tensor": 2}), vee),
-            ("from_one", 4, mesh(2, 2), self.output),
         ):
             resume = {"checkpoint.resume": str(source / "checkpoints" / "step_3")}
             found = zt.losses(self.train(ranks, name, {**overrides, **resume}))
@@ -120,7 +106,7 @@ class Pipeline(zt.Case):
         resume = {"checkpoint.resume": str(source / "checkpoints" / "step_1"), "run.steps": 2, **zt.STILL}
         written = []
         vee = {"pipeline.schedule": "zb-v"}
-        meshes = (("whole", 1, mesh(1)), ("parts", 4, mesh(2, 2)), ("three", 3, mesh(3)), ("vee", 2, mesh(2, **vee)))
+        meshes = (("whole", 1, mesh(1)), ("three", 3, mesh(3)), ("vee", 2, mesh(2, **vee)))
         for name, ranks, overrides in meshes:
             folder = self.folder / f"export_{name}"
             self.train(ranks, f"exports_{name}", {**overrides, **resume, "checkpoint.export": folder})
@@ -130,15 +116,12 @@ class Pipeline(zt.Case):
 
     def test_tied_embeddings_may_be_of_two_stages(self):
         tied = {"model.tie_word_embeddings": True, "checkpoint.interval": 3}
-        whole = self.train(1, "tied_whole", tied)
-        expected = zt.losses(whole)
+        expected = zt.losses(self.train(1, "tied_whole", tied))
         split = self.train(4, "tied_split", {**tied, **mesh(2, 2), "debug.asynchronous": True, "debug.poison": True})
         self.assert_close(expected, zt.losses(split), 1e-5)
         later = {step: loss for step, loss in expected.items() if step > 3}
-        for name, ranks, shape, source in (("tied_on", 3, mesh(3), whole), ("tied_back", 1, mesh(1), split)):
-            resume = {"checkpoint.resume": str(source / "checkpoints" / "step_3")}
-            found = zt.losses(self.train(ranks, name, {**tied, **shape, **resume}))
-            self.assert_close(later, found, 1e-5, name)
+        resume = {"checkpoint.resume": str(split / "checkpoints" / "step_3")}
+        self.assert_close(later, zt.losses(self.train(3, "tied_on", {**tied, **mesh(3), **resume})), 1e-5)
 
     def refuse(self, ranks, overrides, *patterns):
         words = zt.words_of({"run.output": self.folder / "refused", **overrides})

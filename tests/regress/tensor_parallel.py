@@ -33,29 +33,22 @@ class TensorParallel(zt.Case):
     def test_losses_are_those_of_one_rank(self):
         self.agrees("two", 2, mesh(1, 2))
         self.assertIn("mesh       1 x 1 x 1 x 1 x 2", self.last.out)
-        self.agrees("four", 4, mesh(1, 4))
         keys = {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "tensor.overlap": True}
         self.agrees("both", 4, mesh(2, 2, **keys))
         self.agrees("whole", 2, mesh(1, 2, **{"tensor.sequence_parallel": False}))
 
     def test_codes_in_parts_of_several_sizes(self):
         """Of 3 heads of keys and 80 columns one of 2 ranks has 2 and 48; 31 tokens become 32, and 48 on 3 ranks."""
-        for scales in ("tensorwise", "rowwise"):
-            codes = {"precision.preset": "bf16", "precision.fp8": scales, "model.head_dim": 16, "model.intermediate_size": 80}
-            one = zt.losses(self.train(1, f"{scales}_one", codes))
-            self.assert_close(one, zt.losses(self.train(2, f"{scales}_two", mesh(1, 2, **codes))), 4e-3, scales)
-            parts = {"tensor.overlap": True, **codes}
-            self.assert_close(one, zt.losses(self.train(3, f"{scales}_three", mesh(1, 3, **parts))), 4e-3, scales)
-
-    def test_the_same_mesh_gives_the_same_bits(self):
-        runs = [zt.losses(self.train(4, f"again_{i}", mesh(2, 2))) for i in range(2)]
-        self.assert_same(*runs)
+        codes = {"precision.preset": "bf16", "precision.fp8": "tensorwise", "model.head_dim": 16, "model.intermediate_size": 80}
+        one = zt.losses(self.train(1, "codes_one", codes))
+        self.assert_close(one, zt.losses(self.train(2, "codes_two", mesh(1, 2, **codes))), 4e-3)
+        parts = {"tensor.overlap": True, **codes}
+        self.assert_close(one, zt.losses(self.train(3, "codes_three", mesh(1, 3, **parts))), 4e-3)
 
     def test_checkpoints_go_from_any_mesh_to_any(self):
         split = self.train(2, "split", mesh(1, 2, **{"checkpoint.interval": 3}))
         self.assertEqual(zt.saved_steps(split / "checkpoints"), [3, 6])
         for name, ranks, overrides, source in (
-            ("to_shards", 2, mesh(2, 1), split),
             ("to_four", 4, mesh(1, 4), split),
             ("from_one", 4, mesh(2, 2), self.output),
         ):
