@@ -2,7 +2,7 @@
 #include "engine/groups.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/communication/swap_blocks.hpp"
-#include "runtime/device/stream_work.hpp"
+#include "runtime/comm/stream_work.hpp"
 
 namespace ztrain::engine {
 namespace {

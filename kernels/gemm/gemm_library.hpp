@@ -41,8 +41,12 @@ struct GemmLibrary {
   std::shared_ptr<void> handle;
 };
 
-/// That of an Exec; set it before products are prepared.
-GemmLibrary& gemm_library(Exec& exec);
+/// Returns the library of an Exec, which the first call makes; set it before products are prepared.
+inline GemmLibrary& gemm_library(Exec& exec) {
+  std::shared_ptr<GemmLibrary>& library = gemm_library_slot(exec);
+  if (!library) library = std::make_shared<GemmLibrary>();
+  return *library;
+}
 
 /// Whether this processor has instructions for products of bf16 matrices (AVX512-BF16 or AMX), and
 /// ONEDNN_MAX_CPU_ISA lets the library use them; false on GPUs, where nothing is to be chosen.

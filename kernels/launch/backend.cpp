@@ -39,7 +39,7 @@ void* native_stream(const Exec& exec) {
   return stream_of(exec.space);
 }
 
-GemmLibrary& gemm_library(Exec& exec) {
+std::shared_ptr<GemmLibrary>& gemm_library_slot(Exec& exec) {
   return exec.gemm;
 }
 

@@ -3,7 +3,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include "kernels/gemm/gemm_library.hpp"
 #include "kernels/launch/exec.hpp"
 #include "kernels/launch/instances.hpp"
 
@@ -11,7 +10,7 @@ namespace ztrain::kernels {
 
 struct Exec {
   Kokkos::DefaultExecutionSpace space;
-  GemmLibrary gemm{};
+  std::shared_ptr<GemmLibrary> gemm = nullptr;
   std::shared_ptr<AttentionPlans> attention = nullptr;
 };
 

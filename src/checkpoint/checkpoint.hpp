@@ -132,9 +132,9 @@ struct LoadOptions {
 /// says. "model" converts between floating types (checkpoint/format/convert.hpp); other states must have the
 /// dtype and granule they had, and those with a granule above 1 load onto the tensor-parallel slices they
 /// had. Throws Error, naming file and parameter (of what is not as it was written: Damaged,
-/// checkpoint/damaged.hpp), when a parameter is missing, has another shape, is unknown to the layout, or when
-/// a shard file is missing, truncated or damaged; and one that lists the states of both sides when they
-/// differ (options.others). `states` then holds a mixture.
+/// checkpoint/format/damaged.hpp), when a parameter is missing, has another shape, is unknown to the layout,
+/// or when a shard file is missing, truncated or damaged; and one that lists the states of both sides when
+/// they differ (options.others). `states` then holds a mixture.
 void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options = {});
 

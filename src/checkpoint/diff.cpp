@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/format.hpp"
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

@@ -197,6 +197,16 @@ void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions
           unfinished_path(folder, step).string());
 }
 
+void begin_snapshot(const fs::path& folder, std::int64_t step) {
+  const auto newest_one = newest(folder);
+  std::vector<fs::path> rest;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && (!newest_one || entry.path() != *newest_one)) rest.push_back(entry.path());
+  for (const fs::path& path : rest) fs::remove_all(path);
+  REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another process writes there",
+          unfinished_path(folder, step).string());
+}
+
 bool remove_unfinished(const fs::path& folder, std::int64_t step) {
   std::error_code error;
   const bool was_there = fs::exists(unfinished_path(folder, step), error) || error;

@@ -20,6 +20,9 @@ std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::
 /// options: say which of them stay.
 void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& options);
 
+/// Makes an empty step_<step>.tmp in a node's folder of snapshots, and removes all but the newest snapshot.
+void begin_snapshot(const std::filesystem::path& folder, std::int64_t step);
+
 /// Removes the step_<step>.tmp of a save that failed: half a checkpoint would only fill the disk. False where
 /// somebody had removed it before.
 bool remove_unfinished(const std::filesystem::path& folder, std::int64_t step);

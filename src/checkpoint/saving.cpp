@@ -10,7 +10,6 @@
 #include "base/json.hpp"
 #include "base/reason.hpp"
 #include "checkpoint/format/metadata_file.hpp"
-#include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/write_pieces.hpp"
 #include "files/hdf5_file.hpp"

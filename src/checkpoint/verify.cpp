@@ -9,10 +9,10 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 #include "config/hf/starting_point.hpp"
 
 namespace ztrain::checkpoint {

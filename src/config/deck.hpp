@@ -35,7 +35,7 @@ struct Data {
 };
 
 struct Model {
-  std::string family;  ///< a name of config/hf/architectures.hpp
+  std::string family;  ///< a name of config/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
   std::string
       from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from
@@ -231,6 +231,9 @@ struct Debug {
   bool poison = false;        ///< fill released memory with NaN
   bool asynchronous = false;  ///< run as late as dependencies allow, with memory closed to the host
 };
+
+/// The source of what was typed beside the deck.
+inline constexpr const char* command_line = "command line";
 
 /// One resolved key, for `deck.resolved.toml`.
 struct Origin {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
-#include "data/permutation.hpp"
+#include "data/rows/permutation.hpp"
 
 namespace ztrain::data {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/deck.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 namespace ztrain::job {
 

@@ -15,9 +15,9 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/starting_point.hpp"
-#include "config/resume.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
+#include "config/validate/resume.hpp"
 
 namespace ztrain::job {
 namespace {

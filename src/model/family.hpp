@@ -1,6 +1,6 @@
 #pragma once
 // Model families: a row each, with a pure function from dims to a Graph. What a family's dims may be, and
-// what Hugging Face calls it, is its row in config/hf/architectures.hpp.
+// what Hugging Face calls it, is its row in config/architectures.hpp.
 
 #include <functional>
 #include <string_view>

@@ -9,7 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/text.hpp"
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/verify.hpp"

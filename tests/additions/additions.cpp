@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/launch/backend.hpp"
 #include "program/jobs/pass_list.hpp"

@@ -27,13 +27,13 @@ struct Exec {
   Exec& operator=(const Exec&) = delete;
 
   cudaStream_t stream = nullptr;
-  GemmLibrary library;
+  std::shared_ptr<GemmLibrary> library = std::make_shared<GemmLibrary>();
   int loops = 0;  ///< that ran in the place of the library's products
 };
 void* native_stream(const Exec& exec) {
   return exec.stream;
 }
-GemmLibrary& gemm_library(Exec& exec) {
+std::shared_ptr<GemmLibrary>& gemm_library_slot(Exec& exec) {
   return exec.library;
 }
 
@@ -106,7 +106,7 @@ void check(Exec& exec, Gemm& gemm, const GemmShape& shape, void* workspace, std:
   gemm.prepare(exec, shift == 0 ? Starts::aligned : Starts::anywhere);
   gemm.run(exec, a.data(), b.data(), s.bias ? bias.data() : nullptr, c.data(), workspace);
   product.c = c.read();
-  const bool tf32 = std::is_same_v<In, float> && exec.library.tf32;
+  const bool tf32 = std::is_same_v<In, float> && exec.library->tf32;
   product.expect_result(tf32 ? 8e-3 * std::sqrt(static_cast<double>(s.k)) : sum_error<In>(s.k + 2));
 }
 
@@ -152,15 +152,15 @@ TEST_F(CublasLt, RowsOfAnotherLengthThanTheMatrix) {
 }
 
 TEST_F(CublasLt, Tf32RoundsTheFactorsOfFp32) {
-  exec_.library.tf32 = true;
+  exec_.library->tf32 = true;
   const GemmShape s{.m = 9, .n = 17, .k = 33};
   check<float, float>(exec_, *make_gemm(s, DType::f32, DType::f32), s, workspace_);
   check<bf16, bf16>(exec_, *make_gemm(s, DType::bf16, DType::bf16), s, workspace_);
 }
 
 TEST_F(CublasLt, AnAlgorithmIsMeasuredOnceAndTakenFromTheTableThen) {
-  exec_.library.tune = true;
-  exec_.library.algorithms = std::make_shared<AlgorithmTable>(*algorithm_home());
+  exec_.library->tune = true;
+  exec_.library->algorithms = std::make_shared<AlgorithmTable>(*algorithm_home());
   const GemmShape s{.trans_b = true, .m = 16, .n = 24, .k = 32, .bias = true};
   check<bf16, bf16>(exec_, *make_gemm(s, DType::bf16, DType::bf16), s, workspace_);
   const int measured = late_cublaslt::products();
@@ -293,11 +293,11 @@ TEST_F(CublasLt, CodesThatADeviceLacksAreRefusedAtTheStart) {
 }
 
 TEST_F(CublasLt, RunOnTheMultiprocessorsThatCommunicationLeaves) {
-  exec_.library.algorithms = std::make_shared<AlgorithmTable>(AlgorithmHome{});
-  exec_.library.tune = true;
-  const auto keys = [&] { return exec_.library.algorithms->to_text(); };
+  exec_.library->algorithms = std::make_shared<AlgorithmTable>(AlgorithmHome{});
+  exec_.library->tune = true;
+  const auto keys = [&] { return exec_.library->algorithms->to_text(); };
   for (const int left : {0, 116}) {
-    exec_.library.multiprocessors = left;
+    exec_.library->multiprocessors = left;
     check<bf16, bf16>(exec_, *make_gemm({.m = 16, .n = 8, .k = 8}, DType::bf16, DType::bf16),
                       {.m = 16, .n = 8, .k = 8}, workspace_);
     EXPECT_EQ(late_cublaslt::multiprocessors(), left);

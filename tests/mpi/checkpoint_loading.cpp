@@ -6,7 +6,7 @@
 #include <deque>
 #include <thread>
 
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/hf/import.hpp"
 #include "files/descriptor.hpp"
 #include "files/posix_file.hpp"

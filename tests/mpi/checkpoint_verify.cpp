@@ -8,7 +8,7 @@
 #include <fstream>
 #include <random>
 
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/format/format.hpp"
 #include "tests/support/checkpoint_model.hpp"
 

@@ -18,7 +18,7 @@ INPUTS = runs.ROOT / "inputs"
 DECKS = ("bench_7b", "bench_0.5b", "bench_1.5b", "bench_3b")
 DECK_MEMORY = 80e9  # bytes of the GPU that these decks are made for: cluster.device_memory
 PEER = runs.ROOT / "tools" / "bench" / "torch_gpu_peer.py"
-# Device, as ztrain's table of peaks (config/presets.cpp) knows it; deck, sequence, MFU that is wanted.
+# Device, as ztrain's table of peaks (config/fields/presets.cpp) knows it; deck, sequence, MFU that is wanted.
 MFU = [(device, deck, 1024, mfu) for device in ("*H100*HBM3*", "*H200")
        for deck, mfu in (("bench_0.5b", 0.55), ("bench_1.5b", 0.62), ("bench_3b", 0.65), ("bench_7b", 0.65))]
 MFU_FAILS = 0.5  # of what is wanted: less is no matter of tuning

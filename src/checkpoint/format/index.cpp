@@ -8,7 +8,7 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 #include "base/reason.hpp"
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/format/selection.hpp"

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
-#include "checkpoint/damaged.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 

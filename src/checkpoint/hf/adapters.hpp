@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/hf/export_plan.hpp"
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
 

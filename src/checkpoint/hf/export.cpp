@@ -11,7 +11,7 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/hf/export_plan.hpp"
 #include "checkpoint/rank_group.hpp"
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
-#include "checkpoint/read/host_window.hpp"
-#include "checkpoint/read/weight_source.hpp"
+#include "checkpoint/hf/weight_source.hpp"
+#include "checkpoint/host_window.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/hf/weight_names.hpp"
 

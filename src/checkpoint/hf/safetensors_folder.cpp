@@ -5,7 +5,7 @@
 #include "base/plain_text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/safetensors.hpp"
-#include "checkpoint/read/weight_source.hpp"
+#include "checkpoint/hf/weight_source.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/hf/weight_names.hpp"
 #include "files/file.hpp"

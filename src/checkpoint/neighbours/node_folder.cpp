@@ -12,7 +12,6 @@
 #include "base/reason.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/retention.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 #include "files/posix_file.hpp"
@@ -149,16 +148,6 @@ std::int64_t bytes_of_run(const fs::path& memory, const fs::path& checkpoints) {
     if (std::error_code unknown; fs::file_size(folder / owner_name, unknown) == checkpoints.string().size())
       if (read_whole(folder / owner_name) == checkpoints.string()) bytes += bytes_in(folder);
   return bytes;
-}
-
-void begin_snapshot(const fs::path& folder, std::int64_t step) {
-  const auto newest_one = newest(folder);
-  std::vector<fs::path> rest;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_directory() && (!newest_one || entry.path() != *newest_one)) rest.push_back(entry.path());
-  for (const fs::path& path : rest) fs::remove_all(path);
-  REQUIRE(fs::create_directory(unfinished_path(folder, step)), "{}: another process writes there",
-          unfinished_path(folder, step).string());
 }
 
 void remove_snapshots(const fs::path& folder) {

@@ -53,9 +53,6 @@ std::int64_t bytes_in(const std::filesystem::path& folder);
 /// Of all that starts of the run with these checkpoints have on this node.
 std::int64_t bytes_of_run(const std::filesystem::path& memory, const std::filesystem::path& checkpoints);
 
-/// Makes an empty step_<step>.tmp. Of what there is the newest snapshot stays, and nothing else.
-void begin_snapshot(const std::filesystem::path& folder, std::int64_t step);
-
 /// Never throws.
 void remove_snapshots(const std::filesystem::path& folder);
 

@@ -1,6 +1,6 @@
 #include "config/fields/fields_rows.hpp"
 
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 namespace ztrain::config::rows {
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include "config/architectures.hpp"
 #include "config/fields/fields_rows.hpp"
-#include "config/hf/architectures.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 namespace ztrain::config::rows {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 #include "config/recompute_pieces.hpp"
 
 namespace ztrain::config::rows {

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/hf_json.hpp"
 #include "files/file.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-// config.json of Hugging Face models of the families in config/hf/architectures.hpp, read into settings of
+// config.json of Hugging Face models of the families in config/architectures.hpp, read into settings of
 // the deck and written from a model of the deck; and what the folder says of generation.
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "config/deck.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 namespace ztrain::config {
 

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
 #include "files/file.hpp"

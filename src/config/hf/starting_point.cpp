@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "config/fields/toml_text.hpp"
+#include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
-#include "config/text/toml_text.hpp"
-#include "config/text/value.hpp"
 #include "config/validate/refusals.hpp"
 #include "files/file.hpp"
 

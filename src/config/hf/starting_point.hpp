@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 namespace ztrain::config {
 

@@ -7,9 +7,10 @@
 
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "config/deck.hpp"
 #include "config/fields/fields.hpp"
+#include "config/fields/toml_text.hpp"
 #include "config/text/suggest.hpp"
-#include "config/text/toml_text.hpp"
 
 namespace ztrain::config {
 namespace {

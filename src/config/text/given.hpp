@@ -9,12 +9,9 @@
 
 #include <toml++/toml.h>
 
-#include "config/text/faults.hpp"
+#include "config/validate/faults.hpp"
 
 namespace ztrain::config {
-
-/// The source of what was typed beside the deck.
-constexpr const char* command_line = "command line";
 
 /// A key as somebody gave it.
 struct Given {

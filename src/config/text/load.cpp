@@ -8,12 +8,12 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "config/fields/presets.hpp"
+#include "config/fields/toml_text.hpp"
+#include "config/fields/value.hpp"
 #include "config/hf/starting_point.hpp"
-#include "config/presets.hpp"
-#include "config/text/faults.hpp"
 #include "config/text/given.hpp"
-#include "config/text/toml_text.hpp"
-#include "config/text/value.hpp"
+#include "config/validate/faults.hpp"
 #include "config/validate/validate_rules.hpp"
 #include "files/file.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 #include "config/validate/refusals.hpp"
 
 namespace ztrain::config {

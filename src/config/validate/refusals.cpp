@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/fields/fields.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 #include "config/validate/validate.hpp"
 
 namespace ztrain::config {

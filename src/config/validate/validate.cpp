@@ -11,9 +11,8 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "config/fields/fields.hpp"
+#include "config/fields/value.hpp"
 #include "config/strategy.hpp"
-#include "config/text/given.hpp"
-#include "config/text/value.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate_rules.hpp"
 

@@ -1,4 +1,4 @@
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"

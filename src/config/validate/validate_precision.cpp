@@ -5,7 +5,7 @@
 #include <string>
 
 #include "config/fields/fields.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"

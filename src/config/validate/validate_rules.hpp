@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "config/deck.hpp"
-#include "config/text/faults.hpp"
+#include "config/validate/faults.hpp"
 
 namespace ztrain::config {
 

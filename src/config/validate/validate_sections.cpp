@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <span>
 
-#include "data/permutation.hpp"
 #include "data/rows/packing.hpp"
+#include "data/rows/permutation.hpp"
 #include "data/rows/row_source.hpp"
 
 namespace ztrain::data {

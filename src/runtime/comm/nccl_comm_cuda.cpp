@@ -11,8 +11,8 @@
 #include "runtime/comm/nccl_handle.hpp"
 #include "runtime/comm/peers.hpp"
 #include "runtime/comm/queued_collective.hpp"
+#include "runtime/comm/stream_work.hpp"
 #include "runtime/comm/sum_steps.hpp"
-#include "runtime/device/stream_work.hpp"
 
 namespace ztrain::runtime {
 namespace {

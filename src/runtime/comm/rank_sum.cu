@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "base/dtype.hpp"
+#include "runtime/comm/stream_work.hpp"
 #include "runtime/device/launch_cuda.hpp"
-#include "runtime/device/stream_work.hpp"
 
 namespace ztrain::runtime {
 namespace {

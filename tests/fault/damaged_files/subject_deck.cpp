@@ -8,9 +8,9 @@
 
 #include "bytes.hpp"
 #include "case.hpp"
+#include "config/fields/value.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
-#include "config/text/value.hpp"
 #include "config/validate/validate.hpp"
 #include "deck_values.hpp"
 

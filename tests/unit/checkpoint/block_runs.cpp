@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint::block_runs_test {
 namespace {

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "checkpoint/retention.hpp"
 #include "files/posix_file.hpp"
 #include "tests/support/error_of.hpp"
 

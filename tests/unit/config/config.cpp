@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "config/fields/fields.hpp"
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_test {

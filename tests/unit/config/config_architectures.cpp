@@ -1,6 +1,6 @@
 // Families: what config.json says of each, read and written, and which dims go together.
 #include "base/json.hpp"
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 
 #include "config/hf/hf_config.hpp"
 #include "config_folder.hpp"

@@ -1,7 +1,7 @@
 // What the deck says of the machine, and the presets of machines.
 #include <gtest/gtest.h>
 
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 #include "config/text/print.hpp"
 #include "config/text/summary.hpp"
 #include "tests/unit/config/config_deck.hpp"

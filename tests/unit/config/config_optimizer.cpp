@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "config/parameter_groups.hpp"
-#include "config/resume.hpp"
 #include "config/text/print.hpp"
+#include "config/validate/resume.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_optimizer_test {

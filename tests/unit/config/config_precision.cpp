@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 #include "config/text/print.hpp"
 #include "tests/unit/config/config_deck.hpp"
 

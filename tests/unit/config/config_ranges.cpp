@@ -7,7 +7,7 @@
 
 #include "base/fits_fp32.hpp"
 #include "config/fields/fields.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_ranges_test {

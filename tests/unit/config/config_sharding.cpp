@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "config/recompute_pieces.hpp"
-#include "config/resume.hpp"
 #include "config/strategy.hpp"
 #include "config/text/print.hpp"
+#include "config/validate/resume.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_sharding_test {

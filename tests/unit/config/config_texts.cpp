@@ -9,8 +9,8 @@
 #include <regex>
 
 #include "config/fields/fields.hpp"
-#include "config/resume.hpp"
 #include "config/text/print.hpp"
+#include "config/validate/resume.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_texts_test {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "data/datasets.hpp"
-#include "data/permutation.hpp"
 #include "data/rows/document_rows.hpp"
+#include "data/rows/permutation.hpp"
 #include "data/rows/window_rows.hpp"
 #include "tests/unit/data/data_files.hpp"
 

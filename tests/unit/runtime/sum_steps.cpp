@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/index.hpp"
-#include "runtime/device/stream_work.hpp"
+#include "runtime/comm/stream_work.hpp"
 #include "tests/support/comm_values.hpp"
 
 namespace ztrain::sum_steps_test {

@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
-#include "checkpoint/read/reader.hpp"
-#include "checkpoint/read/weight_source.hpp"
+#include "checkpoint/hf/weight_source.hpp"
+#include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

@@ -1,5 +1,5 @@
 // Builds for GPUs; their sums are kernels (rank_sum.cu).
-#include "runtime/device/stream_work.hpp"
+#include "runtime/comm/stream_work.hpp"
 
 #include <cuda_runtime_api.h>
 

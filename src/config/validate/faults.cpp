@@ -1,4 +1,4 @@
-#include "config/text/faults.hpp"
+#include "config/validate/faults.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -2,7 +2,7 @@
 #include "base/fits_fp32.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 
 namespace ztrain::config {
 namespace {

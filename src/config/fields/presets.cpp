@@ -1,4 +1,4 @@
-#include "config/presets.hpp"
+#include "config/fields/presets.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/index.hpp"
 #include "base/text.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 
 namespace ztrain::config {
 namespace {

@@ -1,5 +1,5 @@
 // Builds without GPUs: all streams are the calling thread.
-#include "runtime/device/stream_work.hpp"
+#include "runtime/comm/stream_work.hpp"
 
 namespace ztrain::runtime {
 

@@ -1,4 +1,4 @@
-#include "runtime/device/stream_work.hpp"
+#include "runtime/comm/stream_work.hpp"
 
 #include <cstring>
 

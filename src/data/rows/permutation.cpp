@@ -1,4 +1,4 @@
-#include "data/permutation.hpp"
+#include "data/rows/permutation.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "checkpoint/read/reader.hpp"
+#include "checkpoint/reader.hpp"
 
 #include <sys/resource.h>
 
@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/shape.hpp"
-#include "checkpoint/damaged.hpp"
 #include "checkpoint/format/convert.hpp"
+#include "checkpoint/format/damaged.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "files/file.hpp"
 

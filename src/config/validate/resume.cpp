@@ -1,11 +1,11 @@
-#include "config/resume.hpp"
+#include "config/validate/resume.hpp"
 
 #include <filesystem>
 
 #include <fmt/format.h>
 
-#include "config/text/toml_text.hpp"
-#include "config/text/value.hpp"
+#include "config/fields/toml_text.hpp"
+#include "config/fields/value.hpp"
 #include "config/validate/validate.hpp"
 
 namespace ztrain::config {

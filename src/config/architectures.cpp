@@ -1,4 +1,4 @@
-#include "config/hf/architectures.hpp"
+#include "config/architectures.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

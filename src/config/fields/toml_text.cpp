@@ -1,4 +1,4 @@
-#include "config/text/toml_text.hpp"
+#include "config/fields/toml_text.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "config/text/value.hpp"
+#include "config/fields/value.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "base/fits_fp32.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
-#include "config/text/toml_text.hpp"
+#include "config/fields/toml_text.hpp"
 
 namespace ztrain::config {
 namespace {
