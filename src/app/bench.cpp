@@ -16,7 +16,7 @@
 namespace ztrain::app {
 namespace {
 
-/// The deck, resolved for the session's ranks.
+/// Returns the deck, resolved for the session's ranks.
 config::Deck read_deck(const runtime::Session& session, const std::string& path,
                        const std::vector<std::string>& overrides) {
   config::Deck deck = plan::deck_of(question_for(path, overrides));
@@ -41,7 +41,7 @@ int bench(const Invocation& call) {
   std::optional<OutputFile> file;
   const config::Deck deck = call.session.agree("reading the deck", [&] {
     config::Deck d = read_deck(call.session, path, parser.remaining());
-    // Before the benchmark: a file that cannot be written is better found then.
+    // The file is made before the benchmark, so that a path that cannot be written is found at once.
     if (first && !json.empty()) file.emplace(create_output(json, "--json", {path}));
     return d;
   });

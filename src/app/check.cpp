@@ -36,8 +36,8 @@
 namespace ztrain::app {
 namespace {
 
-/// The joint proof compiles a rank of each class; where there are more, the running job's own stands, in
-/// which every rank compiles itself.
+/// The joint proof compiles one rank of each class. With more classes than this, `check` leaves the proof to
+/// the run, in which every rank compiles itself.
 constexpr std::size_t classes_proven_here = 16;
 
 std::string proof_text(std::size_t classes) {
@@ -46,8 +46,8 @@ std::string proof_text(std::size_t classes) {
                      classes == 1 ? "one is" : fmt::format("one of each of {} classes is", classes));
 }
 
-/// Of the rank that needs most, as `plan` has it: against the device that the deck names, else against the
-/// memory of this machine, where the job may never run.
+/// Checks the rank that needs most memory, as `plan` does: against the device that the deck names, else
+/// against this machine, where the job may never run.
 void check_memory(telemetry::Console& console, plan::Question question, const plan::Machine& machine) {
   if (machine.device_assumed && machine.target == Target::cuda) return;
   const char* bound = "";
@@ -79,7 +79,7 @@ void check_memory(telemetry::Console& console, plan::Question question, const pl
         format_decimal_bytes(v.node_needed), format_decimal_bytes(v.node_limit), bound));
 }
 
-/// Plans the first save of all ranks, which fill one node after the other.
+/// Plans the first save of all ranks, assuming that ranks fill one node after the other.
 void check_saves(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph,
                  const program::JobSpec& spec, int ranks_per_node) {
   if (deck.checkpoint.interval < 0) return;
@@ -127,9 +127,9 @@ void print_data(telemetry::Console& console, const std::string& path, const conf
     console.print(fmt::format("{:<10} {}\n", what, value));
 }
 
-/// A wrong id is better found now than in the middle of a run.
+/// Looks for token ids outside the vocabulary, which would otherwise end a run in its middle.
 void check_ids(telemetry::Console& console, const data::Datasets& data) {
-  constexpr double seconds = 10;  // of each set
+  constexpr double seconds = 10;  // time for each set
   telemetry::Phase phase(console, "reading the data");
   std::int64_t read = 0, all = 0, number = 0;
   for (const auto* sets : {&data.train, &data.validation})
@@ -142,7 +142,7 @@ void check_ids(telemetry::Console& console, const data::Datasets& data) {
                             read < all ? fmt::format(" (reading went on for {} s a set)", seconds) : ""));
 }
 
-/// What of the model is trained, where that is not all.
+/// Prints what is trained, unless it is the whole model.
 void print_trained(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph) {
   std::int64_t trained = 0, all = 0;
   for (const model::Parameter& p : graph.parameters) {
@@ -153,7 +153,7 @@ void print_trained(telemetry::Console& console, const config::Deck& deck, const 
   if (!text.empty()) console.print(fmt::format("{:<10} {}\n", "trained", text));
 }
 
-/// The weights that a run would start from, by their headers alone.
+/// Checks the weights that a run would start from, by their headers alone.
 void check_weights(telemetry::Console& console, const config::Deck& deck, const model::Graph& graph) {
   const telemetry::Phase phase(console, "looking at the weights");
   std::vector<ParameterShape> parameters;
@@ -167,7 +167,7 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
       fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));
 }
 
-/// The step that a run would go on from; 0 where it starts anew.
+/// Returns the step that a run would resume, or 0 if it starts anew.
 std::int64_t step_to_resume(const config::Deck& deck) {
   const std::string& resume = deck.checkpoint.resume;
   if (resume == "none") return 0;
@@ -179,7 +179,7 @@ std::int64_t step_to_resume(const config::Deck& deck) {
   return newest ? checkpoint::step_of(*newest) : 0;
 }
 
-/// What a run would write. Drives of nodes may not be on the machine that checks.
+/// Checks what a run would write. Drives of nodes may not exist on the machine that checks.
 void check_places(telemetry::Console& console, const config::Deck& deck, const data::Datasets& data) {
   for (const std::string& folder : deck.offload.nvme_path)
     if (std::error_code unknown; !std::filesystem::is_directory(folder, unknown))
@@ -191,7 +191,7 @@ void check_places(telemetry::Console& console, const config::Deck& deck, const d
   if (step_to_resume(deck) < steps && !deck.checkpoint.export_to.empty()) train::require_exportable(deck);
 }
 
-/// What a run would read; completes the deck with what the data say.
+/// Checks what a run would read, and completes the deck from its data.
 void check_files(telemetry::Console& console, const std::string& path, config::Deck& deck) {
   std::optional<telemetry::Phase> phase(std::in_place, console, "opening the data");
   const data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase->at(next); });
@@ -220,7 +220,7 @@ int check(const Invocation& call) {
   call.session.agree("checking the deck", [&] {
     config::Deck deck = config::load_deck(path, parser.remaining(), files);
     config::require_base_of_adapters(deck);
-    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
+    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // this rank only waits for rank 0
     if (files == config::Files::here) {
       check_files(call.console, path, deck);
     } else {

@@ -1,6 +1,6 @@
 #pragma once
-// The subcommands, one source file each. They get the words after their name, throw Error, and return the
-// exit code.
+// Declares the subcommands, one source file each. They get the words after their name, throw Error, and
+// return the exit code.
 
 #include <string>
 #include <vector>
@@ -16,8 +16,8 @@ class Watchdog;
 
 namespace ztrain::app {
 
-/// A subcommand's words, the MPI session it runs in, what prints on rank 0 alone, and what ends it when it
-/// hangs, which phases of the console are progress to.
+/// What a subcommand runs with: its words, its MPI session, the console of rank 0, and the watchdog, to which
+/// phases of the console are progress.
 struct Invocation {
   const runtime::Session& session;
   telemetry::Console& console;
@@ -25,7 +25,7 @@ struct Invocation {
   std::vector<std::string> words;
 };
 
-/// Of a run that a signal ended, behind its checkpoint: EX_TEMPFAIL of sysexits.h, "try again".
+/// Exit code of a run that a signal ended after its checkpoint: EX_TEMPFAIL of sysexits.h, "try again".
 inline constexpr int saved_status = 75;
 
 int train(const Invocation& call);         ///< ztrain DECK [--section.key=value ...]

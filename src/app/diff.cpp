@@ -20,7 +20,7 @@ namespace {
 using checkpoint::TensorDifference;
 using nlohmann::json;
 
-/// A row of the output. JSON has no infinity: null.
+/// Returns a row of the output. JSON has no infinity, so an infinite value is null.
 json json_of(const TensorDifference& t) {
   json row{{"order", t.order}, {"state", t.state}, {"name", t.name}};
   if (!t.what.empty()) row["what"] = t.what;
@@ -33,7 +33,7 @@ json json_of(const TensorDifference& t) {
   return row;
 }
 
-/// The rows of all ranks in the order of the tensors, on rank 0.
+/// Returns the rows of all ranks, in the order of the tensors, at rank 0.
 json gather(const checkpoint::Differences& own, std::int64_t& same) {
   const auto world = checkpoint::Group::world();
   json rows = json::array();

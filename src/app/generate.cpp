@@ -15,8 +15,8 @@
 namespace ztrain::app {
 namespace {
 
-/// Prints continuations, as ids or as bytes behind their prompt. The prompt waits for the first token: where
-/// the program is while it reads a long one is told of on a line of its own.
+/// Prints continuations as ids, or as bytes after their prompt. Holds the prompt back until the first token,
+/// so that progress while a long prompt is read stands on a line of its own.
 class Printer {
  public:
   enum class Form : std::uint8_t { ids, text };
@@ -48,7 +48,7 @@ class Printer {
   std::string waiting_;
 };
 
-/// On rank 0, where logits are asked for.
+/// Opens the file of logits at rank 0, if logits are asked for.
 std::optional<OutputFile> open_logits(const runtime::Session& session, const GenerateArguments& a) {
   return session.agree("writing the logits", [&]() -> std::optional<OutputFile> {
     if (a.logits.empty() || session.rank() != 0) return std::nullopt;
@@ -68,7 +68,7 @@ void run(const Invocation& call, const GenerateArguments& a) {
   const GenerateRequest r = make_request(session, a);
   std::optional<OutputFile> logits = open_logits(session, a);
   generate::Generator generator(session, console, r.source, r.generator);
-  call.watchdog.set_timeout(0);  // from here on it may be the reader of the text who takes his time
+  call.watchdog.set_timeout(0);  // from here on a slow reader of the text may be what is waited for
   console.print_error(generator.memory_line() + "\n");
   for (const engine::Note& note : generator.notes())
     console.print_error(fmt::format("{}: {}\n", note.what, note.text));

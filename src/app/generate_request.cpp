@@ -39,7 +39,8 @@ Tokens ids_of_line(const std::string& line, const std::string& where) {
   return ids;
 }
 
-/// where: of the prompt, as "file:line: "; "" where there is only one.
+/// Throws Error for a token outside the vocabulary. `where` names the prompt, as "file:line: ", or is "" if
+/// there is only one.
 void require_in_vocabulary(const Tokens& prompt, std::int64_t vocabulary, const std::string& where) {
   for (const std::int32_t t : prompt)
     REQUIRE(t >= 0 && t < vocabulary, "{}token {} of the prompt is outside the model's vocabulary of {}",
@@ -60,8 +61,8 @@ std::vector<Tokens> read_prompts(const std::string& path, std::int64_t vocabular
   return prompts;
 }
 
-/// One or more, each of tokens in [0, vocabulary): a text byte by byte, ids as they are typed, or a file of
-/// them.
+/// Returns one prompt or more, each of tokens in [0, vocabulary): from a text byte by byte, from ids, or from
+/// a file of ids.
 std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabulary) {
   const int given = !a.prompt.empty() + !a.prompt_ids.empty() + !a.prompt_file.empty();
   REQUIRE(
@@ -78,7 +79,8 @@ std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabula
   return {prompt};
 }
 
-/// Such a token never comes, and the text would not end where the user wants it to.
+/// Throws Error for an end token outside the vocabulary: it never comes, so the text would not end where the
+/// user wants.
 void require_eos(const Tokens& eos, std::int64_t vocabulary) {
   for (const std::int32_t t : eos)
     REQUIRE(t < vocabulary && (t >= 0 || (t == -1 && eos.size() == 1)),
@@ -86,7 +88,7 @@ void require_eos(const Tokens& eos, std::int64_t vocabulary) {
             vocabulary);
 }
 
-/// The cache holds what is asked for, up to what the model was made for.
+/// Makes the cache large enough for what is asked for, up to the model's context.
 void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
   const generate::Context context =
       a.max_length > 0 ? generate::Context{a.max_length, "--max-length"} : generate::context_of(r.source);
@@ -126,7 +128,7 @@ void require_pipeline(const GenerateArguments& a, const config::Model& model, in
           fmt::join(divisors(ranks / a.tensor, layers), ", "));
 }
 
-/// On rank 0. The folder's files count only for what the command line leaves open.
+/// Makes the request, at rank 0. The folder's files count only for what the command line leaves open.
 GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source, int ranks) {
   GenerateRequest r{std::move(source), {}, {}, a.options, {}};
   r.prompts = prompts_of(a, r.source.deck.model.vocab_size);
@@ -143,8 +145,8 @@ GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source,
   return r;
 }
 
-/// What the ranks must have in common to meet in every collective. Rank 0 draws and prints: the rest is its
-/// own.
+/// Returns what all ranks must have in common to meet in every collective. Rank 0 alone draws and prints, so
+/// the rest stays there.
 std::string to_text(const GenerateRequest& r) {
   return json_text(nlohmann::json{{"prompts", r.prompts},
                                   {"generator", r.generator},

@@ -1,6 +1,6 @@
 #pragma once
-// What `ztrain generate` is asked for: rank 0 reads the files and decides, and every rank works on what it
-// says.
+// What `ztrain generate` is asked for. Rank 0 reads the files and decides, and every rank works on its
+// decision.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace ztrain::app {
 
 using Tokens = std::vector<std::int32_t>;
 
-/// The words of the command line.
+/// Values of the command line.
 struct GenerateArguments {
   std::string model, prompt, prompt_file, dtype, communicator, logits;
   Tokens prompt_ids;
@@ -25,17 +25,17 @@ struct GenerateArguments {
   generate::GenerateOptions options;
 };
 
-/// A model, what it is asked for, and how much it may hold.
+/// A model, the work that is asked for, and the capacity of the cache.
 struct GenerateRequest {
   generate::ModelSource source;
   std::vector<Tokens> prompts;
   generate::GeneratorOptions generator;
   generate::GenerateOptions options;
-  std::string capacity_from;  ///< who says how long the context may be
+  std::string capacity_from;  ///< source of the capacity, for messages
 };
 
-/// Collective: rank 0's request, on every rank. Throws AgreedError for a model or prompts that are none, and
-/// for prompts that are longer than the context.
+/// Collective. Returns rank 0's request on every rank. Throws AgreedError if the model or a prompt is not
+/// valid, and if a prompt is longer than the context.
 GenerateRequest make_request(const runtime::Session& session, const GenerateArguments& arguments);
 
 }  // namespace ztrain::app

@@ -23,7 +23,7 @@ struct InspectOptions {
   bool tensors = false, deck = false, json = false;
 };
 
-/// Of metadata, which any program may have written: what it has not is told so.
+/// Returns a text of the metadata, which any program may have written; says so if the text is missing.
 std::string said(const json& metadata, const char* key, const char* otherwise = "?") {
   if (!metadata.contains(key) || metadata.at(key).is_null()) return otherwise;
   const json& value = metadata.at(key);
@@ -43,10 +43,10 @@ std::string mesh_of(const json& metadata) {
   return text + " (pipeline x replicate x shard x context x tensor)";
 }
 
-/// Of each state, in the order in which the checkpoint has them.
+/// Describes the states in the order in which the checkpoint has them.
 std::string states_text(const checkpoint::Inspected& found) {
   std::vector<std::string> order;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sums;  // tensors and bytes
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> sums;  // number of tensors; bytes
   std::map<std::string, std::string> dtypes;
   for (const checkpoint::TensorInfo& t : found.tensors) {
     if (!sums.contains(t.state)) order.push_back(t.state);

@@ -30,7 +30,7 @@ namespace {
 
 using namespace ztrain;
 
-/// What a command makes: a text on stdout, or files, of which stdout only tells.
+/// Whether a command's result is text on stdout, or files that stdout only reports on.
 enum class Product { text, files };
 
 struct Command {
@@ -71,7 +71,7 @@ std::string usage() {
          "Under MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK.\n";
 }
 
-/// What was meant by a first word that is neither a command nor a file; "" where it may be a deck's name.
+/// Returns a message on a first word that is neither a command nor a file, or "" if it may be a deck's name.
 std::string meant_by(const std::string& word) {
   std::error_code error;
   if (std::filesystem::exists(word, error)) return "";
@@ -89,7 +89,7 @@ std::string meant_by(const std::string& word) {
                      fmt::join(names, ", "));
 }
 
-/// A run whose log could not be written has its files all the same.
+/// Reports output that could not be written. Fails unless the command's files are its result.
 void require_printed(const runtime::Session& session, telemetry::Console& console, Product product) {
   const std::string failure = console.unwritten();
   session.agree("printing", [&] { REQUIRE(failure.empty() || product == Product::files, "{}", failure); });
@@ -118,8 +118,8 @@ int dispatch(const runtime::Session& session, telemetry::Console& console, telem
   return run(training, {session, console, watchdog, std::move(words)});
 }
 
-/// Seconds without progress before the deck has said how many: the last that the command line gives, or the
-/// key's default. A value that is not legal is refused with the deck.
+/// Returns the watchdog's timeout until the deck has been read: the last one on the command line, or the
+/// key's default. An illegal value is refused with the deck.
 double timeout_of(const std::vector<std::string>& words) {
   constexpr std::string_view key = "watchdog.timeout";
   double timeout = std::stod(config::find_field(key)->standard);
@@ -134,7 +134,7 @@ double timeout_of(const std::vector<std::string>& words) {
   return timeout;
 }
 
-/// Rank 0's console, which is looked at, and silence elsewhere.
+/// The console that rank 0 prints to; other ranks print nothing.
 class RankConsole {
  public:
   RankConsole(const runtime::Session& session, telemetry::Watchdog& watchdog)
@@ -167,10 +167,10 @@ int version() {
   return 1;
 }
 
-/// The whole of a rank's work, once MPI has started.
+/// Does the whole work of a rank once MPI has started.
 int run_rank(const runtime::Session& session, telemetry::Watchdog& watchdog,
              const std::vector<std::string>& words) try {
-  RankConsole console(session, watchdog);  // after the session: threads inherit what signals are blocked
+  RankConsole console(session, watchdog);  // after the session, because threads inherit the blocked signals
   watchdog.beat("reading the command line");
   int code = 1;
   try {
@@ -189,7 +189,8 @@ int run_rank(const runtime::Session& session, telemetry::Watchdog& watchdog,
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  // Without MPI: slurm/launch.sh asks outside of srun, where some of its libraries cannot start.
+  // --version works without MPI, because slurm/launch.sh asks outside of srun, where some MPI libraries
+  // cannot start.
   if (argc == 2 && std::string_view(argv[1]) == "--version") return version();
   const std::string too_low = runtime::raise_limits();
   REQUIRE(too_low.empty(), "{}", too_low);

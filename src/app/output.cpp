@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether both are there, and the file is the other or below it.
+/// Returns whether both exist, and the file is the other one or lies below it.
 bool is_within(const std::string& file, const std::string& other) {
   std::error_code missing;
   const fs::path inner = fs::canonical(file, missing);

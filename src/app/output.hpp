@@ -1,5 +1,5 @@
 #pragma once
-// The files that a command writes because an option names them.
+// Opens the files that a command writes because an option names them.
 
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace ztrain::app {
 
-/// The file or stream, emptied. Throws Error where it is one of the files that the command reads, or lies in
-/// a folder that it reads: writing would destroy these before they are read.
+/// Opens and empties the file or stream. Throws Error if the command reads this file, or a folder that
+/// contains it: writing would destroy the input before it is read.
 OutputFile create_output(const std::string& path, const std::string& option,
                          const std::vector<std::string>& read);
 

@@ -18,7 +18,7 @@
 
 namespace ztrain::app {
 
-/// CLI11's own bounds print numbers of hundreds of digits.
+/// Refuses a number out of bounds. CLI11's own messages print numbers of hundreds of digits.
 template <class T, class Legal>
 Option& Option::bound(const std::string& what, Legal legal) {
   option_->check([=](const std::string& text) {
@@ -83,7 +83,7 @@ Parser::~Parser() = default;
 
 namespace {
 
-/// Comparisons let a NaN pass every bound.
+/// Refuses NaN, which passes every comparison with a bound.
 std::string not_a_number(const std::string& text) {
   double x = 0;
   const bool number = CLI::detail::lexical_cast(text, x);
@@ -96,7 +96,8 @@ bool is_whole(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// CLI11 takes the nearest number that the type holds, and minus one as the largest.
+/// Refuses numbers that the type does not hold. CLI11 would take the nearest one, and the largest for minus
+/// one.
 template <class T>
 std::string not_whole(const std::string& text) {
   T value = 0;
@@ -111,7 +112,7 @@ std::string empty_text(const std::string& text) {
 
 using Ids = std::vector<std::int32_t>;
 
-/// Of a text such as "1,2,3". CLI11 passes over what is empty between commas.
+/// Parses a text such as "1,2,3". CLI11 would skip empty places between commas.
 Ids ids_of(const std::string& text, const std::string& name) {
   Ids ids;
   for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
@@ -165,7 +166,7 @@ std::vector<std::string> Parser::remaining() const {
   return app_->remaining();
 }
 
-/// A slip of one of the names, or one with more words before it: --top_k, --max-new-tokens.
+/// Returns the option that a word looks like, such as --top_k or --max-new-tokens, or "".
 static std::string option_like(std::string name, const std::vector<std::string>& names) {
   std::replace(name.begin(), name.end(), '_', '-');
   if (const std::string best = nearest(name, names); !best.empty()) return best;
@@ -176,12 +177,12 @@ static std::string option_like(std::string name, const std::vector<std::string>&
   return found == names.end() ? "" : *found;
 }
 
-/// "-n", and no negative number.
+/// Returns whether the word is a short option such as "-n", not a negative number.
 static bool is_short_option(const std::string& name) {
   return name.size() > 1 && name[0] == '-' && std::isalpha(static_cast<unsigned char>(name[1])) != 0;
 }
 
-/// The option that an unknown one is a slip of; overrides, whose keys have a dot, are none.
+/// Returns the option that an unknown one is a slip of. Overrides, whose keys have a dot, are not options.
 std::string Parser::option_meant() const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_->get_options())
@@ -206,8 +207,9 @@ std::string Parser::option_meant() const {
 }
 
 std::optional<int> Parser::parse(const Invocation& call) {
-  app_->allow_extras();  // and told below, in the order in which they came
-  std::vector<std::string> words(call.words.rbegin(), call.words.rend());  // CLI11 takes them last first
+  app_->allow_extras();  // unknown words are reported below, in their order
+  std::vector<std::string> words(call.words.rbegin(),
+                                 call.words.rend());  // CLI11 takes the words in reverse order
   try {
     app_->parse(words);
     const std::string meant = option_meant();

@@ -1,6 +1,5 @@
 #pragma once
-// Parsing of a subcommand's words. CLI11 does the work; parse.cpp alone includes its headers, which take
-// seconds to compile.
+// Parses a subcommand's words with CLI11. Only parse.cpp includes its headers, which take seconds to compile.
 
 #include <memory>
 #include <optional>
@@ -16,26 +15,26 @@ class Option;
 
 namespace ztrain::app {
 
-/// What holds for an option beyond its type.
+/// Constraints on an option beyond its type.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option& required();
   Option& positive();
-  Option& positive_count();  ///< above 0; 70B, 500M and 1.5T are understood
+  Option& positive_count();  ///< accepts numbers above 0, also as 70B, 500M or 1.5T
   Option& not_negative();
   template <class T>
   Option& range(T low, T high);  ///< T: int or double
-  Option& local_path();          ///< of a file or folder, and no address
+  Option& local_path();          ///< accepts the path of a file or folder, not an address
   Option& one_of(const std::vector<std::string>& values);
-  Option& shows_default();  ///< in --help: the value that the variable has now
+  Option& shows_default();  ///< shows the present value of the variable in --help
 
  private:
   template <class T, class Legal>
   Option& bound(const std::string& what, Legal legal);
 
-  CLI::Option* option_;  ///< the parser's
+  CLI::Option* option_;  ///< owned by the parser
 };
 
 /// The words that a subcommand takes.
@@ -44,20 +43,20 @@ class Parser {
   Parser(const std::string& description, const std::string& command);
   ~Parser();
 
-  /// A name without "--" is a positional word. `value` outlives the parser, and is written by parse() alone.
-  /// T: std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t> (with commas
-  /// between its numbers), or a std::optional of the last. Empty texts and numbers that T does not hold are
-  /// refused.
+  /// Adds an option. A name without "--" is a positional word. `value` outlives the parser, and only parse()
+  /// writes it. T is std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t>
+  /// (numbers with commas between), or a std::optional of the last. Empty texts and numbers that T does not
+  /// hold are refused.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& doc);
   void flag(const std::string& name, bool& value, const std::string& doc);
 
-  /// Words that no option takes are kept, for remaining(), instead of refused.
+  /// Keeps words that no option takes, for remaining(), instead of refusing them.
   void keep_others();
   std::vector<std::string> remaining() const;
 
-  /// Nothing when the words were understood; otherwise the exit code, with help or the error printed by rank
-  /// 0.
+  /// Returns nothing if the words were understood. Otherwise returns the exit code; rank 0 has printed help
+  /// or the error.
   std::optional<int> parse(const Invocation& call);
 
  private:

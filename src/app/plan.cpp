@@ -22,10 +22,10 @@
 namespace ztrain::app {
 namespace {
 
-/// For each search, which the number of its candidates ends before: how busy the machine is changes no
-/// answer.
+/// Bounds each search. The number of candidates ends a search earlier, so a busy machine changes no answer.
 constexpr double most_seconds = 600;
-/// Of a compiled step: beside one of more the same deck is not compiled several times over unasked.
+/// Most ops of a compiled step up to which the same deck is compiled again for comparisons that nobody asked
+/// for.
 constexpr std::size_t most_compared_ops = 40'000;
 
 constexpr int most_ranks = 1 << 20;
@@ -64,7 +64,7 @@ void declare(Parser& parser, Options& o) {
   parser.keep_others();
 }
 
-/// The product of the mesh, in which an open degree counts 1.
+/// Returns the product of the mesh's degrees; an open degree counts as 1.
 int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
   if (o.ranks > 0) return o.ranks;
   const config::Mesh m = plan::deck_of({.deck = o.deck, .overrides = overrides}).mesh;
@@ -85,7 +85,7 @@ plan::Question question_of(const Options& o, const std::vector<std::string>& ove
   return q;
 }
 
-/// Without what it might be compared with.
+/// Makes the plan without the comparisons.
 plan::Plan plan_alone(const Options& o, const std::vector<std::string>& overrides,
                       telemetry::Console& console) {
   const telemetry::Phase phase(console, "planning");
@@ -131,7 +131,7 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   return plan;
 }
 
-/// The script goes to stdout, and into a file; what its user should know besides to stderr.
+/// Prints the script to stdout or a file, and notes for its user to stderr.
 void print_sbatch(const Options& o, const plan::Plan& plan, telemetry::Console& console) {
   console.print(plan::sbatch_text(plan));
   const bool asked = o.device_memory == 0;
@@ -147,7 +147,7 @@ void print_sbatch(const Options& o, const plan::Plan& plan, telemetry::Console& 
   for (const std::string& note : plan.notes) console.print_error(fmt::format("note: {}\n", note));
 }
 
-/// What is printed is one of three things, and none takes what another is asked for by.
+/// Refuses options that ask for different outputs, of which only one is printed.
 void require_one_answer(const Options& o, const std::vector<std::string>& overrides) {
   const auto refuse = [](const char* what, const char* prints, bool given, const char* other) {
     REQUIRE(!given, "ztrain plan {} prints {}: leave {} out, or ask for it without {}", what, prints, other,
@@ -186,7 +186,7 @@ int plan(const Invocation& call) {
   declare(parser, options);
   if (const auto code = parser.parse(call)) return *code;
   call.session.agree("planning", [&] {
-    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // it waits for rank 0
+    if (call.session.rank() != 0) return call.watchdog.set_timeout(0);  // this rank only waits for rank 0
     require_one_answer(options, parser.remaining());
     if (options.parameters > 0) return call.console.print(zero_paper_text(options));
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");

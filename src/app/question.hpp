@@ -1,5 +1,5 @@
 #pragma once
-// What of a deck's data the commands must know that compile a deck and train on none.
+// Tells the commands that compile a deck without training on it what they must know of its data.
 
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace ztrain::app {
 
-/// The deck as `plan` and `bench` ask about it, on one rank. Its data are looked at only where the deck
-/// leaves model.vocab_size to them; throws Error where they do not say it either, or are not here.
+/// Returns the deck as `plan` and `bench` ask about it, on one rank. Looks at the data only if the deck
+/// leaves model.vocab_size to them. Throws Error if they do not say it, or are not on this machine.
 plan::Question question_for(const std::string& deck, const std::vector<std::string>& overrides);
 
 }  // namespace ztrain::app

@@ -13,8 +13,8 @@
 namespace ztrain::app {
 namespace {
 
-/// A failure of this rank alone ends the job while the trainer is still there: to take it down may mean
-/// waiting for a file system that a checkpoint is being written to.
+/// A failure of this rank alone ends the job while the trainer still exists: destroying it may wait for a
+/// file system to which a checkpoint is being written.
 train::Ending run(const Invocation& call, train::Trainer& trainer) try {
   return trainer.run();
 } catch (const runtime::AgreedError&) {

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// All ranks' texts, on rank 0: what each has found that could not open a file is told once.
+/// Gathers all ranks' texts at rank 0, each once: several ranks may have failed to open the same file.
 void gather(std::vector<std::string>& texts) {
   const auto world = checkpoint::Group::world();
   const auto all = world.gather_text(json_text(json(texts)));
@@ -30,7 +30,7 @@ void gather(std::vector<std::string>& texts) {
   checkpoint::tell_once(texts);
 }
 
-/// What all ranks have found, on rank 0.
+/// Returns at rank 0 what all ranks have found.
 checkpoint::Verified gather(checkpoint::Verified own) {
   const auto bytes = checkpoint::Group::world().all_gather(own.bytes);
   own.bytes = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});

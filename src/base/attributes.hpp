@@ -19,7 +19,7 @@ class Attributes {
 
   Attributes& set(const std::string& key, Value value);
   bool has(const std::string& key) const;
-  /// T: one of Value's types. Throw Error naming the key when it is missing or of another type.
+  /// T is one of Value's types. These throw Error naming the key if it is missing or of another type.
   template <class T>
   const T& get(const std::string& key) const {
     return std::get<T>(of_kind(key, Value(T{}).index()));

@@ -10,7 +10,7 @@ namespace ztrain {
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8, f8e4m3, f8e5m2 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 constexpr std::int64_t size_of(DType type) {
   switch (type) {
     case DType::f64:
@@ -30,11 +30,11 @@ constexpr std::int64_t size_of(DType type) {
   return 0;
 }
 
-/// The name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32", "uint8",
-/// "fp8_e4m3", "fp8_e5m2".
+/// Returns the name used in decks, logs and checkpoints: "fp64", "fp32", "bf16", "fp16", "int64", "int32",
+/// "uint8", "fp8_e4m3", "fp8_e5m2".
 std::string_view name_of(DType type);
 
-/// The inverse of name_of; throws Error naming the legal values.
+/// Returns the type of a name. Throws Error naming the legal values.
 DType dtype_from(std::string_view name);
 
 /// bfloat16: the upper half of an fp32. Conversion rounds to nearest even and keeps NaN.
@@ -64,7 +64,7 @@ struct f16 {
   constexpr operator float() const {
     const std::uint32_t shifted = (bits & 0x7fffu) << 13, exponent = shifted & (0x1fu << 23);
     const std::uint32_t normal = shifted + (exponent == 0x1fu << 23 ? 224u << 23 : 112u << 23);
-    // Below 2^-14 there is no leading 1: put it there, and subtract what it stands for.
+    // Numbers below 2^-14 have no leading 1: adds one, then subtracts what it stands for.
     const float subnormal = std::bit_cast<float>(shifted + (113u << 23)) - 0x1p-14f;
     const std::uint32_t magnitude = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
     return std::bit_cast<float>(magnitude | (bits & 0x8000u) << 16);
@@ -74,7 +74,7 @@ struct f16 {
     const auto u = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t magnitude = u & 0x7fffffffu;
     const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    // The units of 0.5 .. 1 in fp32 are the subnormals' 2^-24: the addition rounds.
+    // fp32 numbers from 0.5 to 1 have the subnormals' unit 2^-24, so the addition rounds.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(sum) - (126u << 23);
     const std::uint32_t beyond = magnitude > 255u << 23 ? 0x7e00u : 0x7c00u;
@@ -98,11 +98,11 @@ struct Float8 {
   constexpr operator float() const {
     const std::uint32_t magnitude = bits & 0x7fu;
     const std::uint32_t shifted = magnitude << shift;
-    // Below the normal numbers there is no leading 1: put it there, and subtract what it stands for.
+    // Numbers below the normal ones have no leading 1: adds one, then subtracts what it stands for.
     const float subnormal = std::bit_cast<float>(shifted + (least << 23)) - std::bit_cast<float>(least << 23);
     const std::uint32_t finite =
         magnitude < 1u << fraction ? std::bit_cast<std::uint32_t>(subnormal) : shifted + ((least - 1) << 23);
-    // e4m3 has NaN alone behind its largest value, e5m2 infinity and then NaN.
+    // After its largest value e4m3 has only NaN; e5m2 has infinity and then NaN.
     const std::uint32_t beyond = fraction == 2 && magnitude == 0x7cu ? 0x7f800000u : 0x7fc00000u;
     return std::bit_cast<float>((magnitude <= largest ? finite : beyond) | (bits & 0x80u) << 24);
   }
@@ -112,7 +112,7 @@ struct Float8 {
     const std::uint32_t magnitude = u & 0x7fffffffu;
     const std::uint32_t normal =
         (magnitude - ((least - 1) << 23) + ((1u << (shift - 1)) - 1) + ((magnitude >> shift) & 1u)) >> shift;
-    // A number whose unit in the last place is that of the subnormals: the addition rounds.
+    // Adds a number whose unit in the last place is that of the subnormals, so the addition rounds.
     constexpr std::uint32_t unit = (least + 23 - fraction) << 23;
     const float sum = std::bit_cast<float>(magnitude) + std::bit_cast<float>(unit);
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(sum) - unit;
@@ -131,12 +131,12 @@ using f8e4m3 = Float8<3, 121, 0x43e00000u, 0x7e>;
 using f8e5m2 = Float8<2, 113, 0x47600000u, 0x7b>;
 static_assert(sizeof(f8e4m3) == 1 && sizeof(f8e5m2) == 1);
 
-/// Whether it is one of the 8-bit floats.
+/// Returns whether the type is one of the 8-bit floats.
 constexpr bool is_fp8(DType type) {
   return type == DType::f8e4m3 || type == DType::f8e5m2;
 }
 
-/// The type in which a kernel sums elements of T: fp32 for bf16, fp16 and fp32, fp64 for fp64.
+/// Type in which a kernel sums elements of T: fp32 for bf16, fp16 and fp32; fp64 for fp64.
 template <class T>
 struct Accumulator {
   using type = float;
@@ -148,7 +148,7 @@ struct Accumulator<double> {
 template <class T>
 using acc_t = typename Accumulator<T>::type;
 
-/// DType of a C++ element type.
+/// Returns the DType of a C++ element type.
 template <class T>
 constexpr DType dtype_of();
 template <>

@@ -11,7 +11,7 @@
 
 namespace ztrain {
 
-/// What a user can act on: the message names the key, file or tensor and says what to do.
+/// An error that a user can act on. The message names the key, file or tensor and says what to do.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -23,7 +23,7 @@ template <class... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Throws Error for what is wrong with the program itself, and says where. file: as __FILE__ has it.
+/// Throws Error for a fault of the program itself, and says where. file is that of __FILE__.
 [[noreturn]] inline void defect(std::string_view file, int line, const std::string& what) {
   const std::size_t root = std::min(file.rfind("/src/"), file.rfind("/kernels/"));
   if (root != file.npos) file.remove_prefix(root + 1);
@@ -32,15 +32,15 @@ template <class... Args>
 
 }  // namespace ztrain
 
-/// For what no deck, no file and no machine can break: throws ztrain::Error with the formatted message and
-/// the place in the sources unless the condition holds; active in every build.
+/// Checks a condition that no deck, file or machine can break. Throws ztrain::Error with the formatted
+/// message and the place in the sources if it does not hold. Active in every build.
 #define ASSERT(condition, ...)                                                          \
   do {                                                                                  \
     if (!(condition)) ::ztrain::defect(__FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
-/// For what a user can put right: throws ztrain::Error with the formatted message unless the condition holds;
-/// active in every build.
+/// Checks a condition that a user can put right. Throws ztrain::Error with the formatted message if it does
+/// not hold. Active in every build.
 #define REQUIRE(condition, ...)                    \
   do {                                             \
     if (!(condition)) ::ztrain::fail(__VA_ARGS__); \

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-// The library's own code is compiled for any processor of the kind; this is for that of the build. Wider
-// vectors are no faster, and the compiler takes theirs for uninitialized.
+// XXH_INLINE_ALL compiles the hash for the build's processor; the library's own code is for any. Wider
+// vectors are not faster, and the compiler warns that theirs are uninitialized.
 #define XXH_INLINE_ALL
 #ifdef __AVX2__
 #define XXH_VECTOR 2  // XXH_AVX2

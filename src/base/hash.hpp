@@ -12,7 +12,7 @@ namespace ztrain {
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed = 0);
 
-/// 16 hexadecimal digits.
+/// Returns 16 hexadecimal digits.
 std::string hex(std::uint64_t value);
 
 }  // namespace ztrain

@@ -16,7 +16,7 @@ HostThreads::HostThreads(int count) {
   try {
     for (int t = 1; t < count; ++t) others_.push_back(thread_without_signals([this] { wait_for_work(); }));
   } catch (const std::system_error&) {
-    // Those that there are do all of it.
+    // The threads made so far do all of the work.
   }
 }
 
@@ -56,7 +56,7 @@ void HostThreads::take() {
   try {
     for (std::int64_t i = next_++; i < parts_; i = next_++) (*work_)(i);
   } catch (...) {
-    next_ = parts_;  // no thread begins a further part
+    next_ = parts_;  // no thread begins another part
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::current_exception();
   }

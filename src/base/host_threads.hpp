@@ -1,6 +1,6 @@
 #pragma once
-// Threads that are kept, so that work which comes again and again is shared without making any; and what
-// machine they are on.
+// Keeps threads that share recurring work, so that no thread is made for it; and describes the machine they
+// run on.
 
 #include <atomic>
 #include <condition_variable>
@@ -14,10 +14,10 @@
 
 namespace ztrain {
 
-/// They run on the cores of the thread that makes them, and take no signals.
+/// Threads on the cores of the thread that makes them. They take no signals.
 class HostThreads {
  public:
-  /// count: with the one that calls share(); fewer where no further can be made.
+  /// count includes the thread that calls share(). There are fewer if no further thread can be made.
   explicit HostThreads(int count);
   ~HostThreads();
 
@@ -34,20 +34,20 @@ class HostThreads {
   std::mutex mutex_;
   std::condition_variable begun_, ended_;
   const std::function<void(std::int64_t)>* work_ = nullptr;
-  std::int64_t parts_ = 0, number_ = 0;  ///< number_: of the calls of share()
+  std::int64_t parts_ = 0, number_ = 0;  ///< number_ counts the calls of share()
   int at_work_ = 0;
-  std::exception_ptr failure_;  ///< First exception of the present call of share(), under mutex_.
+  std::exception_ptr failure_;  ///< first exception of the present call of share(), under mutex_
   bool stopping_ = false;
   std::atomic<std::int64_t> next_ = 0;
   std::vector<std::thread> others_;
 };
 
-/// Cores that this process may use (its affinity, which a launcher sets).
+/// Returns the cores that this process may use: its affinity, which a launcher sets.
 int usable_cores();
-/// Of the machine.
+/// Returns the cores of the machine.
 int all_cores();
-/// The machine's: what SLURM calls it, by which jobs are kept away from it, else its host's name, which may
-/// be another.
+/// Returns the name by which SLURM calls the machine, with which jobs are kept away from it; else its host's
+/// name, which may differ.
 std::string node_name();
 
 }  // namespace ztrain

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Goes over a text before anything is made of it. (A callback of the library's parser could do the same
-/// while it parses, in time that grows with the square of an object's members.)
+/// Checks a text before it is parsed. A callback of the library's parser could do the same, but in time that
+/// grows with the square of an object's members.
 class Guard : public nlohmann::json_sax<json> {
  public:
   Guard(const std::string& where, int depth) : where_(where), depth_(static_cast<std::size_t>(depth)) {}
@@ -54,7 +54,8 @@ class Guard : public nlohmann::json_sax<json> {
 
   const std::string& where_;
   std::size_t depth_;
-  std::vector<std::unordered_set<std::string>> names_;  ///< of each object that is open; of a list, none
+  /// Member names of each open object; empty for a list.
+  std::vector<std::unordered_set<std::string>> names_;
 };
 
 }  // namespace
@@ -71,7 +72,7 @@ json parse_json(std::string_view bytes, const std::string& where, const JsonLimi
   const std::string_view text = utf8_text(bytes, where);
   REQUIRE(static_cast<std::int64_t>(text.size()) <= limits.bytes,
           "{}: has {} bytes, and no such file has more than {}", where, text.size(), limits.bytes);
-  REQUIRE(text.find('\0') == std::string_view::npos,  // where the library's parser takes a text to end
+  REQUIRE(text.find('\0') == std::string_view::npos,  // the library's parser takes a text to end at a NUL
           "{}: is not valid JSON: it holds a byte that is zero", where);
   Guard guard(where, limits.depth);
   json::sax_parse(text, &guard);

@@ -1,5 +1,5 @@
 #pragma once
-// Independent work on all cores that this process may use.
+// Runs independent work on all cores that this process may use.
 
 #include <algorithm>
 #include <atomic>
@@ -14,10 +14,9 @@
 
 namespace ztrain {
 
-/// work(i, lane) for i = 0, 1, ..., count - 1, each once, begun in this order and on so many threads, of
-/// which the caller's is lane 0: on fewer where no further can be made. What has one lane is called by one
-/// thread after the other. Throws what the first of those that failed threw, after all that had begun have
-/// ended.
+/// Calls work(i, lane) for i = 0, 1, ..., count - 1, each once and begun in this order, on that many threads;
+/// the caller's is lane 0. There are fewer if no further thread can be made. One thread at a time calls a
+/// lane. Throws the exception of the first call that failed, after all begun calls have ended.
 template <class Work>
 void in_lanes(std::int64_t count, int lanes, const Work& work) {
   std::atomic<std::int64_t> next = 0;
@@ -42,7 +41,7 @@ void in_lanes(std::int64_t count, int lanes, const Work& work) {
     for (int lane = 1; lane < threads; ++lane)
       others.push_back(thread_without_signals([&take, lane] { take(lane); }));
   } catch (const std::exception&) {
-    // The threads that there are do all of it.
+    // The threads made so far do all of the work.
   }
   take(0);
   for (std::thread& other : others) other.join();
@@ -52,8 +51,8 @@ void in_lanes(std::int64_t count, int lanes, const Work& work) {
   if (first != nullptr) std::rethrow_exception(first->what);
 }
 
-/// work(0), work(1), ..., work(count - 1), as in_lanes has it, on all usable_cores(), but `most_threads` at
-/// most.
+/// Calls work(0), work(1), ..., work(count - 1), as in_lanes does, on all usable_cores(), at most on
+/// `most_threads`.
 template <class Work>
 void in_parallel(int count, const Work& work, int most_threads = std::numeric_limits<int>::max()) {
   in_lanes(count, std::min(usable_cores(), most_threads),

@@ -13,7 +13,8 @@ namespace ztrain {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-/// Multipliers of the first and third word, and what the halves of the key grow by with each round.
+/// Multipliers of the first and third word, and the numbers by which the halves of the key grow in each
+/// round.
 inline constexpr std::uint32_t philox_multiplier_0 = 0xD2511F53u, philox_multiplier_1 = 0xCD9E8D57u;
 inline constexpr std::uint32_t philox_step_0 = 0x9E3779B9u, philox_step_1 = 0xBB67AE85u;
 inline constexpr int philox_rounds = 10;
@@ -33,7 +34,7 @@ constexpr PhiloxBlock philox(std::uint64_t key, std::uint64_t counter_high, std:
   return c;
 }
 
-/// c[w][l] = philox(key, counter_high, first + l)[w]: blocks side by side, in loops that a compiler
+/// Computes blocks side by side, c[w][l] = philox(key, counter_high, first + l)[w], in loops that a compiler
 /// vectorises.
 template <int lanes>
 ZTRAIN_FUNCTION void philox_lanes(std::uint64_t key, std::uint64_t counter_high, std::uint64_t first,
@@ -47,7 +48,7 @@ ZTRAIN_FUNCTION void philox_lanes(std::uint64_t key, std::uint64_t counter_high,
   }
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < philox_rounds; ++round, k0 += philox_step_0, k1 += philox_step_1) {
-    // The upper halves have loops of their own: one over all would not be vectorised.
+    // The upper halves have their own loops, because one loop over all would not be vectorised.
     std::uint32_t high[2][lanes];
     for (int l = 0; l < lanes; ++l)
       high[0][l] = static_cast<std::uint32_t>((std::uint64_t{philox_multiplier_0} * c[0][l]) >> 32);
@@ -63,12 +64,12 @@ ZTRAIN_FUNCTION void philox_lanes(std::uint64_t key, std::uint64_t counter_high,
   }
 }
 
-/// Uniform in (0, 1), never 0.
+/// Returns a number that is uniform in (0, 1), never 0.
 constexpr double uniform(std::uint32_t bits) {
   return (static_cast<double>(bits) + 0.5) * 0x1p-32;
 }
 
-/// Standard normal number `index` of the stream (key, stream), by Box and Muller's method.
+/// Returns standard normal number `index` of the stream (key, stream), by Box and Muller's method.
 inline double normal(std::uint64_t key, std::uint64_t stream, std::uint64_t index) {
   const PhiloxBlock b = philox(key, stream, index / 2);
   const double radius = std::sqrt(-2.0 * std::log(uniform(b[0])));

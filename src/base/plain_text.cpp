@@ -15,7 +15,7 @@ bool is_control(std::uint32_t c) {
   return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0xfeff || directs_writing;
 }
 
-/// Bytes of the plain character that the text begins with; 0 where it begins with none.
+/// Returns the bytes of the plain character with which the text begins, or 0.
 std::size_t plain_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -33,21 +33,22 @@ std::size_t plain_character(std::string_view text) {
 
 using namespace std::string_view_literals;
 
-/// How a text begins. The longer marks come first.
+/// Byte-order marks and their encodings. The longer marks come first.
 struct MarkRow {
   std::string_view mark, encoding;
 };
 constexpr std::array marks{MarkRow{"\xff\xfe\0\0"sv, "UTF-32"}, MarkRow{"\0\0\xfe\xff"sv, "UTF-32"},
                            MarkRow{"\xff\xfe"sv, "UTF-16"}, MarkRow{"\xfe\xff"sv, "UTF-16"}};
 
-/// Two ASCII characters in the bytes from `at` on, of which every second is zero.
+/// Returns whether the bytes from `at` on are two ASCII characters of 16 bits, of which every second byte is
+/// zero.
 bool is_two_of_16_bits(std::string_view bytes, std::size_t at) {
   const auto is_ascii = [](char c) { return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t'; };
   return bytes.size() >= 4 && is_ascii(bytes[at]) && is_ascii(bytes[at + 2]) && bytes[1 - at] == 0 &&
          bytes[3 - at] == 0;
 }
 
-/// kept: characters that stay though they are not plain.
+/// `kept` are characters that stay though they are not plain.
 std::string escaped(std::string_view text, std::string_view kept, std::size_t most) {
   std::string result;
   while (!text.empty()) {

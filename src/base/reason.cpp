@@ -13,9 +13,9 @@
 namespace ztrain {
 namespace {
 
-constexpr std::size_t longest_reason = 500;  ///< bytes; libraries quote what they read, however long that is
+constexpr std::size_t longest_reason = 500;  ///< bytes; libraries quote what they read at any length
 
-/// "[json.exception.parse_error.101] parse error at line 1: ..." without the name of the library's class.
+/// Removes the library's class name from "[json.exception.parse_error.101] parse error at line 1: ...".
 std::string without_class(std::string_view what) {
   const std::size_t end = what.starts_with("[json.exception.") ? what.find("] ") : std::string_view::npos;
   if (end != std::string_view::npos) what.remove_prefix(end + 2);

@@ -1,16 +1,16 @@
 #pragma once
-// What to tell a user of an exception that is not this program's own.
+// Turns exceptions that are not this program's own into text for a user.
 
 #include <exception>
 #include <string>
 
 namespace ztrain {
 
-/// The message of an Error; of others a sentence without the names of C++ classes and libraries that some of
-/// them begin with.
+/// Returns the message of an Error. For other exceptions returns a sentence without the names of C++ classes
+/// and libraries with which some messages begin.
 std::string reason_of(const std::exception& error);
 
-/// Why work, which is called, has failed; "" where it has not.
+/// Calls work. Returns why it failed, or "".
 template <class Work>
 std::string failure_of(const Work& work) {
   try {
@@ -22,8 +22,8 @@ std::string failure_of(const Work& work) {
   }
 }
 
-/// Behind a reason that memory is lacking: "; this process may have ...", where its address space is limited;
-/// else "".
+/// Returns "; this process may have ..." if the address space is limited, else "". It follows a message that
+/// memory is lacking.
 std::string limit_on_memory();
 
 }  // namespace ztrain

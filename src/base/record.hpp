@@ -23,22 +23,22 @@
 
 namespace ztrain {
 
-/// Always there.
+/// A field that is always written.
 template <class Record, class Member>
 struct Given {
   const char* key;
   Member Record::*member;
   static constexpr bool given = true, stepped = false;
 };
-/// Always there, and may differ by micro-batch. If an op is repeated for several micro-batches, the constant
-/// grows by the same amount from each to the next.
+/// A field that is always written and may differ by micro-batch. If an op is repeated for several
+/// micro-batches, the constant grows by the same amount from each to the next.
 template <class Record>
 struct Stepped {
   const char* key;
   std::int64_t Record::*member;
   static constexpr bool given = true, stepped = true;
 };
-/// Left out where it has the value that it has in a new Record.
+/// A field that is left out if it has its default value.
 template <class Record, class Member>
 struct Unusual {
   const char* key;
@@ -106,7 +106,8 @@ Attributes attributes_of(const Record& record) {
   return attributes;
 }
 
-/// Throws Error naming an attribute that is missing, of another type, or no field of the Record.
+/// Reads a Record. Throws Error naming an attribute that is missing, of another type, or not a field of the
+/// Record.
 template <class Record>
 Record record_of(const Attributes& attributes) {
   Record record;
@@ -127,7 +128,7 @@ Record record_of(const Attributes& attributes) {
   return record;
 }
 
-/// Whether the key is that of a Stepped field.
+/// Returns whether the key names a Stepped field.
 template <class Record>
 bool is_stepped(std::string_view key) {
   return std::apply([&](const auto&... field) { return ((field.stepped && key == field.key) || ...); },

@@ -9,14 +9,14 @@ namespace ztrain {
 
 using Shape = std::vector<std::int64_t>;
 
-/// Product of the dims; 1 for a scalar.
+/// Returns the product of the dims; 1 for a scalar.
 inline std::int64_t elements(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t d : shape) n *= d;
   return n;
 }
 
-/// "[4, 128]"
+/// Returns text such as "[4, 128]".
 std::string to_string(const Shape& shape);
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {

@@ -11,9 +11,9 @@
 namespace ztrain {
 namespace {
 
-constexpr std::size_t longest_name = 200;  ///< what is longer is no slip of anybody's fingers
+constexpr std::size_t longest_name = 200;  ///< a longer word is not a typing slip
 
-/// Characters to insert, leave out, replace, or exchange with their neighbour.
+/// Returns the number of characters to insert, leave out, replace, or exchange with their neighbour.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -31,7 +31,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-/// In the largest unit of which it is one or more.
+/// Formats bytes in the largest unit of which there is at least one.
 std::string scaled(double bytes, double step, const std::array<const char*, 5>& units) {
   std::size_t u = 0;
   while (std::abs(bytes) >= step && u + 1 < units.size()) bytes /= step, ++u;

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers and words for people.
+// Formats numbers and words for people.
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ztrain {
 
-/// A number of any type.
+/// A number of any arithmetic type.
 struct Amount {
   double value;
   template <class T>
@@ -17,36 +17,36 @@ struct Amount {
   constexpr Amount(T x) : value(static_cast<double>(x)) {}
 };
 
-/// "1.50 GiB"
+/// Returns text such as "1.50 GiB".
 std::string format_bytes(Amount bytes);
 
-/// "1.50 GiB of this rank's 4.00 GiB read"
+/// Returns text such as "1.50 GiB of this rank's 4.00 GiB read".
 std::string share_of(Amount done, Amount total, std::string_view what);
 
-/// "1.50 GB": by thousands, as vendors count
+/// Returns text such as "1.50 GB", in powers of 1000, as vendors count.
 std::string format_decimal_bytes(Amount bytes);
 
-/// "124.4M", "8.03B"
+/// Returns text such as "124.4M" or "8.03B".
 std::string format_count(Amount count);
 
-/// "1 rank", "8 ranks"
+/// Returns text such as "1 rank" or "8 ranks".
 std::string count_text(std::int64_t count, std::string_view one);
 
-/// "3.5 days", "1h 02m", "3m 20s", "12s"
+/// Returns text such as "3.5 days", "1h 02m", "3m 20s" or "12s".
 std::string format_duration(double seconds);
 
-/// The candidate with the smallest edit distance to word (ties: the first), or "" when none is near: beyond
-/// one edit, and a third of the word.
+/// Returns the candidate with the smallest edit distance to word (the first of several), or "" if none is
+/// within one edit or a third of the word.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 /// Returns the text as a cell of a Markdown table, in which "|" is written "\|".
 std::string markdown_cell(std::string_view text);
 
-/// Shell-style, the whole text: * stands for any run of characters (dots and slashes too), ? for one, [a-z]
-/// for one of a set and [!a-z] for one outside it.
+/// Matches the whole text as a shell does: * is any run of characters (dots and slashes too), ? any one,
+/// [a-z] one of a set and [!a-z] one outside it.
 bool glob_match(std::string_view pattern, std::string_view text);
 
-/// The same for names of parts joined by dots: no wildcard stands for a dot.
+/// Matches names of parts joined by dots in the same way, but no wildcard matches a dot.
 bool glob_match_parts(std::string_view pattern, std::string_view text);
 
 }  // namespace ztrain

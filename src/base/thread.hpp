@@ -1,5 +1,5 @@
 #pragma once
-// Threads beside the one that the process began with.
+// Threads besides the process's first one.
 
 #include <pthread.h>
 
@@ -9,7 +9,7 @@
 
 namespace ztrain {
 
-/// Blocks all signals in this thread for as long as it lives.
+/// Blocks all signals in this thread while it lives.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -25,9 +25,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// A thread inherits what is blocked. One that took a signal for which the others are to be asked, before
-/// they have blocked it, would end the process. Throws std::system_error where there can be no further
-/// thread.
+/// Starts a thread that inherits blocked signals. Before it could block them itself, a signal that the others
+/// should handle would end the process. Throws std::system_error if no further thread can be made.
 template <class Work>
 std::thread thread_without_signals(Work work) {
   const SignalsBlocked blocked;

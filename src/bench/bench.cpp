@@ -13,15 +13,16 @@
 namespace ztrain::bench {
 namespace {
 
-constexpr int warm_steps = 2;  ///< before one whose ops are timed
+constexpr int warm_steps = 2;  ///< steps before one whose ops are timed
 
 void require_loss(const BenchSteps::Step& step) {
-  if (!std::isfinite(step.loss) && !step.found_inf)  // the same on every rank
+  if (!std::isfinite(step.loss) && !step.found_inf)  // all ranks have the same loss
     throw runtime::AgreedError(
         fmt::format("a step of the benchmark has the loss {}: lower optimizer.lr", step.loss));
 }
 
-/// A worker for the deck. timed: with a clock around every op, where work runs later than it is issued.
+/// A worker for the deck. With `timed`, every op has a clock on devices that run work later than it is
+/// issued.
 class Machinery {
  public:
   Machinery(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
@@ -50,12 +51,12 @@ class Machinery {
   static job::WorkerOptions options_of(const config::Deck& deck, bool timed) {
     job::WorkerOptions options = job::worker_options(deck);
     options.timed = timed;
-    if (timed) options.device.cuda_graphs = "none";  // what a graph does has no times
+    if (timed) options.device.cuda_graphs = "none";  // ops inside a graph cannot be timed
     return options;
   }
 
   telemetry::Console& console_;
-  std::optional<telemetry::Phase> preparing_;  ///< while the members below are made
+  std::optional<telemetry::Phase> preparing_;  ///< lives while the members below are made
   job::Worker worker_;
   BenchSteps steps_;
   std::int64_t count_ = 0;
@@ -73,7 +74,7 @@ void describe(Bench& bench, const config::Deck& deck, const model::Graph& graph,
   bench.notes = worker.notes();
 }
 
-/// Steps with gradients that are not finite say less than they seem to.
+/// Notes that steps with gradients that are not finite say less than they seem to.
 void note_skipped(const std::vector<BenchSteps::Step>& timed, Bench& bench) {
   const auto skipped = std::ranges::count_if(timed, [](const auto& step) { return step.found_inf; });
   if (skipped == 0) return;
@@ -127,7 +128,8 @@ Bench run_bench(const runtime::Session& session, telemetry::Console& console, co
     if (!bench.asynchronous) take_apart(session, machinery, request, bench);
   }
   if (!bench.asynchronous) return bench;
-  // Clocks around every op cost time, so these are other steps; two jobs at once might not fit.
+  // Clocks around every op cost time, so other steps are timed by op. The two jobs run one after the other,
+  // because both at once might not fit.
   Machinery machinery(session, console, deck, graph, true);
   for (int i = 0; i < warm_steps; ++i) machinery.step();
   bench.parts = machinery.step();

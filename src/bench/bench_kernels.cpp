@@ -25,10 +25,10 @@ using program::Program;
 using program::Tensor;
 using program::TensorId;
 
-constexpr double wanted_seconds = 0.1;  ///< of timed launches of one kernel
+constexpr double wanted_seconds = 0.1;  ///< seconds of timed launches of one kernel
 constexpr int most_launches = 100;
-constexpr int most_launches_anew = 10;  ///< of kernels whose inputs are made anew before each
-constexpr int collective_launches = 5;  ///< the same number on every rank
+constexpr int most_launches_anew = 10;  ///< most launches of a kernel whose inputs are made anew before each
+constexpr int collective_launches = 5;  ///< launches of a collective, equal on every rank
 constexpr std::int64_t random_elements = 1 << 20;
 constexpr std::int64_t most_copied = 256 << 20;
 
@@ -40,7 +40,7 @@ std::string operand(const Tensor& t) {
   return fmt::format("{} {}", to_string(t.shape), name_of(t.dtype));
 }
 
-/// Joined weights as the one that they are.
+/// Describes joined weights as one operand, which they are.
 std::string second_operand(const Program& p, const Op& op) {
   const std::size_t weight = op.type.starts_with(LinearFp8::op) ? std::size_t{LinearFp8::weight} : 1;
   Tensor t = p.tensor(op.inputs[weight]);
@@ -52,7 +52,7 @@ std::string second_operand(const Program& p, const Op& op) {
   return operand(t);
 }
 
-/// The first input, of products the second too: enough for people to tell kernels of one type apart.
+/// Describes the first input, and for products also the second, which tells kernels of one type apart.
 std::string shape_text(const Program& p, const Op& op) {
   if (op.inputs.empty()) return op.outputs.empty() ? "" : operand(p.tensor(op.outputs[0]));
   std::string text = operand(p.tensor(op.inputs[0]));
@@ -70,8 +70,8 @@ void randomize(kernels::Exec& exec, std::byte* data, std::int64_t bytes, std::ui
     kernels::copy(exec, data, data + done, std::min(first, bytes - done));
 }
 
-/// Real numbers where a kernel expects them: leftovers of other tensors may be NaN or denormal, which some
-/// processors take longer for, and zeros draw less power than a step does.
+/// Fills floating-point inputs with random numbers. Left-over values may be NaN or denormal, which some
+/// processors handle slowly, and zeros draw less power than a step does.
 void randomize_inputs(job::Worker& worker, const Op& op) {
   const Program& p = worker.job().train();
   kernels::Exec& exec = worker.queues().exec(runtime::compute_queue);
@@ -79,7 +79,7 @@ void randomize_inputs(job::Worker& worker, const Op& op) {
     const Tensor& t = p.tensor(id);
     const Tensor& storage = p.tensor(p.storage(id));
     if (storage.persistent || t.category == program::Category::workspace) continue;
-    if (storage.tier == program::Tier::nvme) continue;  // no kernel reaches it
+    if (storage.tier == program::Tier::nvme) continue;  // kernels cannot reach NVMe
     std::byte* data = worker.memory().address(p, id);
     const auto stream = static_cast<std::uint64_t>(id);
     if (t.dtype == DType::f32) randomize<float>(exec, data, t.bytes(), stream);
@@ -89,8 +89,8 @@ void randomize_inputs(job::Worker& worker, const Op& op) {
   }
 }
 
-/// Whether it writes over an activation that it reads: launched again it would read its own results, which
-/// soon are denormal or infinite, and slow.
+/// Returns whether the op writes over an activation that it reads. Launched again, it would read its own
+/// results, which soon are denormal or infinite, and slow.
 bool overwrites(const Program& p, const Op& op) {
   return std::ranges::any_of(op.outputs, [&](TensorId out) {
     const TensorId to = p.storage(out);
@@ -99,23 +99,23 @@ bool overwrites(const Program& p, const Op& op) {
   });
 }
 
-/// Runs ops of the step alone.
+/// Runs single ops of the step.
 class Alone {
  public:
   explicit Alone(job::Worker& worker) : worker_(worker), clock_(worker) {}
 
-  /// Seconds of a launch; notes: of the bound op.
+  /// Returns the seconds of a launch. `notes` gets the bound op's notes.
   double kernel(const Op& op, std::vector<engine::Note>* notes = nullptr) {
     job::run_on(worker_.device(), [&] { randomize_inputs(worker_, op); });
     const engine::Bound bound = bind(op);
     if (notes) *notes = bound.notes;
-    if (!bound.launch) {  // a copy between tiers
+    if (!bound.launch) {  // the op is a copy between tiers
       const auto seconds = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound, count); };
       seconds(1);
       return seconds(collective_launches) / collective_launches;
     }
     const auto time = [&](int count) { return clock_.seconds_of(queue_of(op.stream), bound.launch, count); };
-    time(1);  // touches memory and loads code
+    time(1);  // the first launch touches memory and loads code
     const bool anew = overwrites(worker_.job().train(), op);
     const auto again = [&](int count) {
       if (!anew) return time(count);
@@ -139,7 +139,7 @@ class Alone {
     return clock_.seconds_of(queue_of(op.stream), bound, collective_launches) / collective_launches;
   }
 
-  /// The fastest of a few copies.
+  /// Returns the seconds of the fastest of a few copies.
   double copy(const std::byte* from, std::byte* to, std::int64_t bytes) {
     kernels::Exec& exec = worker_.queues().exec(runtime::compute_queue);
     const std::function<void()> launch = [&] { kernels::copy(exec, from, to, bytes); };
@@ -161,7 +161,7 @@ class Alone {
   LaunchClock clock_;
 };
 
-/// Kernels in the order of their first op; the ops of that order.
+/// Distinct kernels in the order of their first op, and these ops.
 struct Distinct {
   std::vector<KernelTime> kernels;
   std::vector<OpId> first;
@@ -189,7 +189,7 @@ Distinct distinct_kernels(const Program& p) {
   return found;
 }
 
-/// Bytes a second that a copy within the step's memory reads and writes.
+/// Returns the bytes per second that a copy within the step's memory reads and writes.
 double copy_rate(job::Worker& worker, Alone& alone) {
   const Program& p = worker.job().train();
   const std::int64_t half = worker.memory().transient_bytes(program::Tier::device) / 2 / 4096 * 4096;
@@ -232,13 +232,15 @@ std::vector<KernelTime> measure_kernels(const runtime::Session& session, job::Wo
   Alone alone(worker);
   Distinct all = distinct_kernels(p);
   int done = 0;
-  // Collectives last and in the order of the step, which is the same for the members of a group.
+  // Collectives come last and in the order of the step, which is the same for all members of a group.
   for (const bool communicates : {false, true})
     for (std::size_t i = 0; i < all.first.size(); ++i) {
       const Op& op = p.op(all.first[i]);
       if (op.communicates() != communicates) continue;
       phase.at(fmt::format("{} of {}, {}", ++done, all.first.size(), op.type));
-      set_scalars(worker, scalars);  // run alone, the end of a step finds overflows, and the optimizer skips
+      set_scalars(
+          worker,
+          scalars);  // run alone, the ops at the end of a step find overflows and make the optimizer skip
       std::vector<engine::Note> notes;
       all.kernels[i].seconds = communicates ? alone.collective(session, op) : alone.kernel(op, &notes);
       for (const engine::Note& note : notes)

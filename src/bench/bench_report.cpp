@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using program::ActionKind;
 
-constexpr std::size_t most_rows = 40;  ///< of the table of kernels
+constexpr std::size_t most_rows = 40;  ///< most rows of the table of kernels
 
 struct Spread {
   double fastest, slowest;
@@ -29,8 +29,8 @@ Spread spread_of(const Bench& b) {
   return {*low, *high};
 }
 
-/// Seconds of the step that no action and no waiting accounts for; where queues work side by side the parts
-/// may exceed the whole.
+/// Returns the seconds of the step that no action and no waiting accounts for. If queues work side by side,
+/// the parts may exceed the whole.
 double other_seconds(const Bench& b) {
   double sum = b.parts.timings.exposed_communication + b.parts.timings.exposed_drives;
   for (const double s : b.parts.timings.seconds) sum += s;
@@ -47,7 +47,7 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.3f}", 1e3 * seconds);
 }
 
-/// Of what the machine does at best: products of the largest product, all else of a copy.
+/// Returns the share of the best rate: of the largest product for products, of a copy for everything else.
 double share_of_ceiling(const KernelTime& k, const Ceiling& c) {
   if (k.communicates) return 0;
   if (k.flops > 0) return c.flops_per_second > 0 ? k.flops_per_second() / c.flops_per_second : 0;
@@ -116,7 +116,7 @@ std::string action_section(const Bench& b) {
   return fmt::format("\n{}", table.text());
 }
 
-/// What is well above the copy's rate had its operands in caches.
+/// Returns the share of the best rate, or "in caches" for a kernel well above the copy's rate.
 std::string share_text(const KernelTime& k, const Ceiling& c) {
   if (k.communicates) return "";
   const double share = share_of_ceiling(k, c);
@@ -191,7 +191,7 @@ json actions_json(const Bench& b) {
   return actions;
 }
 
-/// What another program needs to run the same model.
+/// Returns the dims that another program needs to run the same model.
 json model_json(const config::Deck& deck) {
   const config::Model& m = deck.model;
   return {{"preset", m.preset},

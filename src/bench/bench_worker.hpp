@@ -1,6 +1,6 @@
 #pragma once
-// The benchmark's hold on a Worker: what it runs on, steps on made-up data, and clocks for work that may run
-// later than it is issued.
+// Gives the benchmark its device, its steps on made-up data, and clocks for work that may run later than it
+// is issued.
 
 #include <cstdint>
 #include <functional>
@@ -11,13 +11,14 @@
 
 namespace ztrain::bench {
 
-/// "NVIDIA H100 80GB HBM3"; of CPU ranks what the operating system calls the processor.
+/// Returns the device's name, such as "NVIDIA H100 80GB HBM3"; for CPU ranks the processor's name in the
+/// operating system.
 std::string device_name(const runtime::Device& device);
 
 /// Steps on one batch of random tokens, which the inputs hold from the start.
 class BenchSteps {
  public:
-  /// Collective: draws the weights from the deck's seed.
+  /// Collective. Draws the weights from the deck's seed.
   BenchSteps(const runtime::Session& session, job::Worker& worker, const config::Deck& deck);
 
   struct Step {
@@ -26,7 +27,7 @@ class BenchSteps {
     double loss = 0;
     bool found_inf = false;
   };
-  /// Collective: one optimizer step, from a point that all ranks have reached until its loss is on the host.
+  /// Collective. Takes one optimizer step, from a barrier until the loss is on the host.
   Step run();
 
  private:
@@ -39,17 +40,17 @@ class BenchSteps {
   std::int64_t steps_ = 0;
 };
 
-/// The scalars of the step as kernels read them. No work is under way.
+/// Sets the step scalars that kernels read. No work may be under way.
 void set_scalars(job::Worker& worker, const StepScalars& scalars);
 
-/// Times launches on one of a device's queues, by its own events where it has any.
+/// Times launches on one of a device's queues, by the device's own events if it has any.
 class LaunchClock {
  public:
   explicit LaunchClock(job::Worker& worker);
 
-  /// Seconds that `count` launches take, one after the other, on an idle device.
+  /// Returns the seconds that `count` launches take, one after the other, on an idle device.
   double seconds_of(runtime::Queue queue, const std::function<void()>& launch, int count);
-  /// The same for a collective, with what is launched before it, if anything.
+  /// Returns the same for a collective, including what is launched before it.
   double seconds_of(runtime::Queue queue, const engine::Bound& bound, int count);
 
  private:

@@ -21,7 +21,7 @@ BackgroundSave::~BackgroundSave() {
   if (thread_.joinable()) thread_.join();
 }
 
-/// Where the system gives this rank no thread, the others learn of it in the exchange.
+/// If the system gives this rank no thread, the others learn of it in the exchange.
 void BackgroundSave::begin_work() {
   works_ = true;
   try {
@@ -37,7 +37,7 @@ void BackgroundSave::begin_work() {
   }
 }
 
-/// Whoever waits for a thread that is given up waits for one block at most where it writes tensors.
+/// A thread that is given up is waited for until its present block of tensor bytes is written.
 void BackgroundSave::note(std::int64_t done, std::int64_t total) {
   written_ = done;
   bytes_ = total;

@@ -43,7 +43,7 @@ class Side {
     return reader_.catalog().parameters[static_cast<std::size_t>(places_.at(tensor).second)];
   }
   DType dtype(const Tensor& tensor) const { return pieces(tensor).front().type(); }
-  /// Of the slices in which it was written; blocks of elements count within these.
+  /// Returns the slices in which it was written; blocks of elements count within them.
   TensorSlice slice(const Tensor& tensor) const {
     return granule(tensor) == 1 ? TensorSlice{} : slices_of(parameter(tensor), pieces(tensor).front());
   }
@@ -63,7 +63,7 @@ class Side {
   std::map<Tensor, std::pair<std::int64_t, std::int64_t>> places_;
 };
 
-/// What both are read as; nothing where that cannot be.
+/// Returns the type as which both are read, or nothing if there is none.
 std::optional<DType> common_type(DType a, DType b) {
   if (a == b) return a;
   return converts(a, DType::f32) && converts(b, DType::f32) ? std::optional(DType::f32) : std::nullopt;
@@ -96,7 +96,7 @@ std::vector<double> numbers(const std::vector<std::byte>& bytes, DType dtype, st
   }
 }
 
-/// The items that differ of one block, whose first is item `begin` of the tensor.
+/// Compares the items of one block, whose first is item `begin` of the tensor.
 void compare(const std::vector<std::byte>& a, const std::vector<std::byte>& b, DType dtype,
              std::int64_t begin, std::int64_t count, TensorDifference& found) {
   const std::int64_t size = size_of(dtype);
@@ -109,7 +109,7 @@ void compare(const std::vector<std::byte>& a, const std::vector<std::byte>& b, D
     const double distance = std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
     if (found.differing++ == 0) found.first = begin + i;
     found.largest = std::max(found.largest, distance);
-    found.mean += distance;  // the sum, until all are seen
+    found.mean += distance;  // a sum until all items are seen
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A shard that is to be filled, where the CPU reaches it. Internal to checkpoint.
+// Internal to checkpoint. A shard to be filled, in memory that the CPU reaches.
 
 #include <algorithm>
 #include <cstring>
@@ -9,32 +9,32 @@
 
 namespace ztrain::checkpoint {
 
-/// Where the CPU reaches a shard it is filled in place. Another one is filled through memory of the host that
-/// has room for some of its bytes, stretch by stretch; called by the thread whose device it is.
+/// Fills a shard in place if the CPU reaches it. Otherwise fills it run by run through memory of the host,
+/// which has room for some of its bytes. The thread that uses the device makes all calls.
 class HostWindow {
  public:
   HostWindow(const StateShard& shard, std::int64_t room) : shard_(shard), room_(room) {}
 
-  /// Whether bytes [begin, end) of the shard have room beside those that were placed since the last flush().
-  /// A stretch that comes first always has.
+  /// Returns whether bytes [begin, end) of the shard have room beside those placed since the last flush().
+  /// The first run always has.
   bool holds(std::int64_t begin, std::int64_t end) const {
     return !shard_.memory || begin_ == end_ || (begin >= begin_ && end - begin_ <= room_);
   }
-  /// Where the CPU puts bytes [begin, end) of the shard until flush(), once all are placed. holds(begin,
-  /// end).
+  /// Returns where the CPU puts bytes [begin, end) of the shard, until all are there and flush() is called.
+  /// holds(begin, end) must be true.
   std::byte* place(std::int64_t begin, std::int64_t end) {
     if (!shard_.memory) return shard_.data + begin;
     if (begin_ == end_) {
       begin_ = end_ = begin;
       window_.resize(static_cast<std::size_t>(std::max(room_, end - begin)));
     }
-    // What lies between them becomes zero here too.
+    // The bytes between two places become zero here too.
     if (begin > end_)
       std::memset(window_.data() + (end_ - begin_), 0, static_cast<std::size_t>(begin - end_));
     end_ = std::max(end_, end);
     return window_.data() + (begin - begin_);
   }
-  /// Brings what was put to the places to the shard.
+  /// Copies the bytes that were put there to the shard.
   void flush() {
     if (begin_ < end_) shard_.memory->write(shard_.data + begin_, window_.data(), end_ - begin_);
     begin_ = end_;
@@ -50,7 +50,7 @@ class HostWindow {
  private:
   const StateShard& shard_;
   std::int64_t room_;
-  std::int64_t begin_ = 0, end_ = 0;  ///< of the shard: what the window has
+  std::int64_t begin_ = 0, end_ = 0;  ///< bytes of the shard that the window has
   std::vector<std::byte> window_;
 };
 

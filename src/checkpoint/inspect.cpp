@@ -10,7 +10,7 @@ namespace ztrain::checkpoint {
 
 Inspected inspect(const std::filesystem::path& folder) {
   Inspected found{.metadata = read_metadata(folder), .tensors = {}, .files = {}};
-  const Index index = read_index(folder / index_name);  // read_metadata has seen that it is intact
+  const Index index = read_index(folder / index_name);  // read_metadata has checked it
   for (const PieceRow& row : index.pieces) {
     const StateEntry& state = index.catalog.states[static_cast<std::size_t>(row.state)];
     const ParameterEntry& parameter = index.catalog.parameters[static_cast<std::size_t>(row.parameter)];

@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint says of itself, without its tensors being read.
+// Reads what a checkpoint says of itself, without its tensors.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace ztrain::checkpoint {
 struct TensorInfo {
   std::string state, name;
   DType dtype = DType::f32;
-  Shape shape;               ///< of the parameter
+  Shape shape;               ///< shape of the parameter
   std::int64_t granule = 1;  ///< elements per item
   std::int64_t bytes = 0, pieces = 0;
   bool frozen = false;
@@ -27,12 +27,12 @@ struct FileInfo {
 };
 
 struct Inspected {
-  nlohmann::json metadata;          ///< as the saver gave it
-  std::vector<TensorInfo> tensors;  ///< of all states, state by state
+  nlohmann::json metadata;          ///< metadata as the saver gave it
+  std::vector<TensorInfo> tensors;  ///< tensors of all states, state by state
   std::vector<FileInfo> files;
 };
 
-/// Throws Error where the folder is no checkpoint, or its index is damaged.
+/// Throws Error if the folder is not a checkpoint, or if its index is damaged.
 Inspected inspect(const std::filesystem::path& folder);
 
 }  // namespace ztrain::checkpoint

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Shards that the CPU does not reach come through a window of the host's memory, on fewer threads: with the
-/// room of these it is no more than what others come through.
+/// Threads for shards that the CPU does not reach. They need a window of the host's memory besides, so with
+/// fewer threads the total is no more than for other shards.
 constexpr int window_lanes = checkpoint_lanes / 2;
 constexpr std::int64_t window_bytes = window_lanes * checkpoint_part;
 static_assert(checkpoint_buffers(window_lanes, checkpoint_part) + window_bytes <= checkpoint_room);
@@ -35,7 +35,7 @@ static_assert(checkpoint_lanes *
                   (checksum_block + memory::HugeBuffer::taken(checksum_block + 2 * direct_page)) <=
               checkpoint_room);
 
-/// Bytes as written of a part, where an item takes `size` bytes as it is wanted.
+/// Returns the written bytes of a part, if an item takes `size` bytes in memory.
 std::int64_t part_of(const PieceRow& row, std::int64_t size) {
   const std::int64_t written = size_of(row.type());
   return checkpoint_part * written / std::max(written, size);
@@ -47,7 +47,7 @@ std::string describe(const TensorSlice& slice) {
   return slice.parts == 1 ? "whole" : fmt::format("cut over dim {} into {}", slice.dim, slice.parts);
 }
 
-/// Of a shard on this rank.
+/// Returns the bytes of a shard on this rank.
 std::int64_t bytes_of(const StateShard& shard, const Place& place) {
   return place.layout->unit(shard.unit).shard_elements / shard.granule * size_of(shard.dtype);
 }
@@ -64,7 +64,7 @@ class Loader {
     require_same_parameters();
   }
 
-  /// What the optimizer steps is what it stepped.
+  /// Requires that the optimizer steps the same parameters as before.
   void require_same_trained() const {
     std::vector<std::string> other;
     for (const ParameterShape& p : place_.layout->parameters()) {
@@ -77,7 +77,7 @@ class Loader {
             where(), other.size(), fmt::join(other, ", "), advice);
   }
 
-  /// A rank wants what the checkpoint holds of the parameters that the rank has: frozen ones have weights
+  /// Requires the states that the checkpoint holds of this rank's parameters. Frozen parameters have weights
   /// alone.
   void require_states(std::span<const StateShard> shards, OtherStates others) const {
     std::set<std::string> wanted, held;
@@ -92,7 +92,7 @@ class Loader {
             fmt::join(wanted, ", "), same_optimizer, advice);
   }
 
-  /// tell: how many bytes have come.
+  /// Calls tell with the bytes that have come.
   void fill(const StateShard& shard, const std::function<void(std::int64_t)>& tell) {
     HostWindow window(shard, window_bytes);
     std::vector<Part> parts;
@@ -113,7 +113,7 @@ class Loader {
  private:
   std::string where() const { return (folder_ / index_name).string(); }
 
-  /// Whether the checkpoint holds a state of any parameter that this rank has.
+  /// Returns whether the checkpoint holds a state of any parameter that this rank has.
   bool is_held_of_rank(std::int64_t state) const {
     return std::ranges::any_of(place_.layout->parameters(), [&](const ParameterShape& p) {
       return p.unit >= 0 && !reader_.pieces(state, numbers_.at(p.name)).empty();
@@ -142,16 +142,16 @@ class Loader {
             where(), unknown.size(), fmt::join(unknown, ", "), advice);
   }
 
-  /// What one thread reads at once: a run of one piece.
+  /// A run of one piece that one thread reads at once.
   struct Part {
     const ParameterShape* parameter;
-    std::span<const PieceRow> rows;  ///< where its items may be
+    std::span<const PieceRow> rows;  ///< rows that may hold its items
     Wanted wanted;
     std::int64_t begin, end;  ///< bytes of the shard
     std::byte* to = nullptr;
     std::int64_t found = 0;
   };
-  /// A piece that is wanted, and the number of its parts.
+  /// A piece to be read, and the number of its parts.
   struct Cut {
     const ParameterShape* parameter;
     std::int64_t items;
@@ -164,7 +164,7 @@ class Loader {
     return true;
   }
 
-  /// What lies between the pieces of a shard becomes zero.
+  /// Cuts a shard into pieces. Sets the bytes between them to zero.
   std::vector<Cut> cut(const StateShard& shard, const HostWindow& window, std::vector<Part>& parts) const {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
@@ -180,9 +180,9 @@ class Loader {
     return cuts;
   }
 
-  /// Of slices as they were written, a part for each run of blocks, none of more than checkpoint_part bytes,
-  /// as written and as wanted. Others have runs in many places, and are left whole. begin: bytes of the shard
-  /// before the piece.
+  /// Cuts a piece whose slices are as they were written into a part for each run of blocks, of at most
+  /// checkpoint_part bytes as written and in memory. Other pieces have runs in many places, and stay whole.
+  /// begin counts bytes of the shard before the piece.
   Cut cut(const Piece& piece, const StateShard& shard, std::int64_t begin, std::vector<Part>& parts) const {
     const auto& states = reader_.catalog().states;
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
@@ -212,7 +212,7 @@ class Loader {
     return {&parameter, count, parts.size() - before};
   }
 
-  /// How many bytes have come then, with those that came before.
+  /// Reads the parts, and returns the bytes that have come by then, of which `before` came earlier.
   std::int64_t read(std::span<Part> parts, const StateShard& shard, std::int64_t before,
                     const std::function<void(std::int64_t)>& tell) {
     std::atomic<std::int64_t> came = before;
@@ -245,7 +245,7 @@ class Loader {
             shard.state, piece.parameter->name, advice);
   }
 
-  /// What was written can become what is wanted.
+  /// Requires that the written type, granule and slices can become those in memory.
   void require_same_form(const PieceRow& row, const StateShard& shard,
                          const ParameterShape& parameter) const {
     const std::int64_t granule = reader_.catalog().states[static_cast<std::size_t>(row.state)].granule;
@@ -267,7 +267,7 @@ class Loader {
   fs::path folder_;
   const Place& place_;
   Reader reader_;
-  std::vector<Reader> readers_;  ///< by lane
+  std::vector<Reader> readers_;  ///< one reader for each lane
   std::map<std::string, std::int64_t> numbers_;
 };
 

@@ -74,7 +74,7 @@ std::vector<std::int64_t> Group::all_gather(std::int64_t value) const {
   return all;
 }
 
-/// At rank 0 the items of all, by rank.
+/// Returns at rank 0 the items of all ranks, by rank.
 template <class Item>
 std::vector<Item> Group::gather_all(std::span<const Item> items, MPI_Datatype type,
                                     std::vector<int>& counts) const {

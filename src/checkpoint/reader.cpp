@@ -17,7 +17,7 @@
 namespace ztrain::checkpoint {
 namespace {
 
-/// The runs of a slice in the whole tensor.
+/// Returns the runs of a slice in the whole tensor.
 std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
                                 std::int64_t begin, std::int64_t count) {
   const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, 1, 1);
@@ -30,13 +30,13 @@ struct ByTensor {
   bool operator()(const Key& key, const PieceRow& row) const { return key < Key(row.state, row.parameter); }
 };
 
-/// Items that a written piece and a wanted piece share: `from` counts in the written piece, `to` in the
+/// Items that a written piece and a wanted piece share. `from` counts in the written piece, `to` in the
 /// wanted one.
 struct Copy {
   std::int64_t from = 0, to = 0, count = 0;
 };
 
-/// Both lists ascend in the slice and in the whole tensor.
+/// Returns the shared items. Both lists ascend in the slice and in the whole tensor.
 std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t written_begin,
                           const std::vector<LogicalRun>& wanted, std::int64_t wanted_begin) {
   std::vector<Copy> copies;
@@ -56,7 +56,7 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
   const TensorSlice written = slices_of(parameter, row);
   if (same_slices(written, wanted.slice)) {
     if (row.tensor_index != wanted.tensor_index) return {};
-    // The same slices: whole ranges, in the slice's own indices.
+    // The same slices share whole ranges, in the slice's own indices.
     return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
                    {{wanted.slice_begin, wanted.slice_begin, wanted.count}}, wanted.slice_begin);
   }
@@ -65,12 +65,12 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
                  wanted.slice_begin);
 }
 
-/// Bytes for which a disk's answer is worth waiting for, where nothing is read ahead.
+/// Least bytes that are worth waiting for a disk, if nothing is read ahead.
 constexpr std::int64_t least_direct = std::int64_t{128} << 10;
 constexpr std::int64_t ahead = 4 * checksum_block;  ///< bytes that the system reads while others are checked
 
-/// So many files, beside what a process has open: a file that is read past the page cache has a descriptor
-/// for that.
+/// Returns whether this many files may be opened twice, beside the process's other files. Reading past the
+/// page cache needs a second descriptor.
 bool may_open_twice(std::size_t files) {
   constexpr std::size_t others = 128;
   rlimit limit{};
@@ -103,7 +103,7 @@ std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, s
                      most = bytes / size_of(piece.type());
   std::vector<ItemRun> runs;
   for (std::int64_t at = first, next = 0; at < end; at = next) {
-    // Blocks count from where the piece begins.
+    // Blocks count from the begin of the piece.
     next = std::min(end, piece.slice_begin + ((at - piece.slice_begin) / most + 1) * most);
     runs.push_back({at, next - at});
   }
@@ -185,7 +185,7 @@ void Reader::read_block(const PieceRow& row, std::int64_t block, std::int64_t by
   const std::int64_t offset = row.byte_offset + block * checksum_block;
   if (!file.direct || !read_direct(file, offset, bytes, to)) try {
       file.cached.read_at(to, bytes, offset);
-    } catch (const Error& e) {  // the disk gives it no more, or it has become shorter
+    } catch (const Error& e) {  // the disk gives no more of it, or it has become shorter
       throw Damaged(e.what());
     }
   const auto found = static_cast<std::int64_t>(hash_bytes(to, static_cast<std::size_t>(bytes)));

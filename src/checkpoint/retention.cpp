@@ -30,7 +30,7 @@ std::string name_of_step(std::int64_t step, std::string_view suffix = "") {
   return fmt::format("step_{}{}", step, suffix);
 }
 
-/// The step of a name that is exactly step_<number><suffix>, or -1.
+/// Returns the step of a name that is exactly step_<number><suffix>, or -1.
 std::int64_t step_of(const std::string& name, std::string_view suffix) {
   constexpr std::string_view prefix = "step_";
   if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size())
@@ -41,10 +41,10 @@ std::int64_t step_of(const std::string& name, std::string_view suffix) {
   return parsed.ec == std::errc() && name == name_of_step(step, suffix) ? step : -1;
 }
 
-/// By step, the newest first.
+/// Checkpoints by step, the newest first.
 using Found = std::map<std::int64_t, fs::path, std::greater<>>;
 
-/// Folders named step_<number><suffix>.
+/// Returns the folders named step_<number><suffix>.
 Found with_suffix(const fs::path& folder, std::string_view suffix) {
   Found found;
   std::error_code error;
@@ -58,7 +58,7 @@ Found with_suffix(const fs::path& folder, std::string_view suffix) {
   return found;
 }
 
-/// Under its own name a half-removed checkpoint would look complete, so it loses the name first.
+/// Renames a checkpoint before it removes it: under its own name it would look complete while half removed.
 void discard(const fs::path& checkpoint, std::int64_t step) {
   const fs::path doomed = unfinished_path(checkpoint.parent_path(), step);
   fs::remove_all(doomed);
@@ -67,7 +67,7 @@ void discard(const fs::path& checkpoint, std::int64_t step) {
   fs::remove_all(doomed);
 }
 
-/// Runs work, which is to remove path; when that fails, says why in failures.
+/// Runs work, which removes path. If that fails, adds the reason to failures.
 template <class Work>
 void attempt(const fs::path& path, std::vector<std::string>& failures, Work work) {
   try {
@@ -87,7 +87,7 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
-/// Of the weights of a checkpoint; nothing where they have none, or it cannot be read.
+/// Returns the validation loss of a checkpoint's weights, or nothing if they have none or it cannot be read.
 std::optional<double> validation_loss_of(const fs::path& checkpoint) {
   try {
     const auto metadata = parse_json(
@@ -99,7 +99,7 @@ std::optional<double> validation_loss_of(const fs::path& checkpoint) {
   }
 }
 
-/// Steps of the `most` with the lowest validation losses; of equal ones the newest.
+/// Returns the steps of the `most` checkpoints with the lowest validation losses; of equal ones the newest.
 std::set<std::int64_t> best_of(const Found& checkpoints, int most) {
   std::vector<std::pair<double, std::int64_t>> losses;
   if (most <= 0) return {};
@@ -112,12 +112,12 @@ std::set<std::int64_t> best_of(const Found& checkpoints, int most) {
   return best;
 }
 
-/// Complete checkpoints.
+/// Complete checkpoints that stay, and those that go.
 struct Sorted {
   Found stay, go;
 };
 
-/// That of `written` is among those that stay; -1: none is new.
+/// Sorts the checkpoints of a folder. The one of step `written` stays; -1: none is new.
 Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions& options) {
   Sorted sorted;
   int kept = written < 0 ? 0 : 1;
@@ -151,7 +151,7 @@ bool is_sound(const fs::path& checkpoint) {
 
 Found complete(const fs::path& folder) {
   auto found = with_suffix(folder, "");
-  found.merge(with_suffix(folder, ".old"));  // keeps what is there already
+  found.merge(with_suffix(folder, ".old"));  // merge keeps what is there already
   return found;
 }
 
@@ -186,9 +186,11 @@ void prepare_folder(const fs::path& folder, std::int64_t step, const SaveOptions
     const fs::path current = folder / name_of_step(number);
     if (!fs::exists(current)) fs::rename(old, current);
   }
-  std::vector<std::string> in_retain;  // which tries again once the new checkpoint is safe, and reports
+  // retain() tries again once the new checkpoint is safe, and reports this
+  std::vector<std::string> in_retain;
   sweep(folder, in_retain);
-  // Disks forget: where those that stay are damaged, one that goes may be the last that is sound.
+  // Removes checkpoints early only if one of those that stay is sound; otherwise one that goes might be the
+  // last sound one.
   const Sorted sorted = sort_out(folder, -1, options);
   const auto sound = [](const auto& checkpoint) { return is_sound(checkpoint.second); };
   if (!sorted.go.empty() && std::ranges::any_of(sorted.stay, sound)) remove_all(sorted.go, in_retain);
@@ -217,7 +219,7 @@ bool remove_unfinished(const fs::path& folder, std::int64_t step) {
 void require_room(const fs::path& unfinished, std::int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(unfinished, error);
-  if (error || space.capacity == 0) return;  // some file systems do not say
+  if (error || space.capacity == 0) return;  // some file systems do not tell their space
   REQUIRE(static_cast<std::uintmax_t>(bytes) <= space.available,
           "{}: No space left on device: a checkpoint takes {} and there is room for {}: make room, or set "
           "checkpoint.folder to another file system",

@@ -1,6 +1,6 @@
 #pragma once
-// The folder of checkpoints: names, publication and retention. One process at a time writes to it (rank 0);
-// everything here can be interrupted at any point and leaves each checkpoint either whole under a name that
+// The folder of checkpoints: names, publication and retention. One process at a time (rank 0) writes to it.
+// Everything here can be interrupted at any point, and leaves each checkpoint either whole under a name that
 // list() knows, or under a .tmp name.
 
 #include <cstdint>
@@ -12,37 +12,38 @@
 
 namespace ztrain::checkpoint {
 
-/// folder/step_<step>.tmp
+/// Returns folder/step_<step>.tmp.
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step);
 
-/// Makes the folder, finishes or, where it can, removes what an earlier crash left (step_*.tmp, step_*.old)
-/// and, if one of those that stay is sound, what need not stay; and makes an empty step_<step>.tmp in it.
-/// options: say which of them stay.
+/// Makes the folder. Finishes or, if it can, removes what an earlier crash left (step_*.tmp, step_*.old). If
+/// one of the checkpoints that stay is sound, removes those that need not stay. Then makes an empty
+/// step_<step>.tmp. options say which checkpoints stay.
 void prepare_folder(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& options);
 
-/// Makes an empty step_<step>.tmp in a node's folder of snapshots, and removes all but the newest snapshot.
+/// Makes an empty step_<step>.tmp in a node's folder of snapshots. Keeps the newest snapshot, and removes
+/// everything else.
 void begin_snapshot(const std::filesystem::path& folder, std::int64_t step);
 
-/// Removes the step_<step>.tmp of a save that failed: half a checkpoint would only fill the disk. False where
+/// Removes the step_<step>.tmp of a save that failed, which would only fill the disk. Returns false if
 /// somebody had removed it before.
 bool remove_unfinished(const std::filesystem::path& folder, std::int64_t step);
 
-/// Throws Error where the folder's file system has no room for so many bytes, as far as it says.
+/// Throws Error if the folder's file system says that it has no room for this many bytes.
 void require_room(const std::filesystem::path& unfinished, std::int64_t bytes);
 
-/// Syncs step_<step>.tmp and gives it its final name. A checkpoint that has that name becomes
-/// step_<step>.old, for retain() to remove. "" or why a loss of power may still take the name back: then
-/// nothing else may be removed.
+/// Syncs step_<step>.tmp and gives it its final name. A checkpoint with that name becomes step_<step>.old,
+/// for retain() to remove. Returns "", or why a loss of power may still take the name back; then nothing else
+/// may be removed.
 [[nodiscard]] std::string publish(const std::filesystem::path& folder, std::int64_t step);
 
-/// Removes what interrupted saves and removals left (step_*.tmp), and what a checkpoint has replaced
-/// (step_*.old), while no save is in progress. Never throws: gives a line for each thing that it could not
+/// Removes, while no save is in progress, what interrupted saves and removals left (step_*.tmp), and what a
+/// checkpoint has replaced (step_*.old). Never throws: returns a line for each thing that it could not
 /// remove.
 std::vector<std::string> remove_remains(const std::filesystem::path& folder);
 
-/// Removes checkpoints that need not stay, never that of `step`. Removes step_*.tmp and
-/// step_*.old too, while no save is in progress. Names that are not exactly step_<digits> are left alone.
-/// Never throws: gives a line for each thing that it could not remove.
+/// Removes, while no save is in progress, checkpoints that need not stay, except that of `step`, and also
+/// step_*.tmp and step_*.old. Leaves names alone that are not exactly step_<digits>. Never throws: returns a
+/// line for each thing that it could not remove.
 std::vector<std::string> retain(const std::filesystem::path& folder, std::int64_t step,
                                 const SaveOptions& options);
 

@@ -58,14 +58,14 @@ PieceRow row_of(const Piece& piece, const ParameterShape& parameter, const State
 
 /// Shards of ranks that have the same part.
 struct ShardRun {
-  Coordinate at;  ///< of the first of these ranks
+  Coordinate at;  ///< coordinate of the first of these ranks
   int begin, end;
 };
 
 class Planner {
  public:
   Planner(const MeshShape& mesh, const std::vector<const SavePart*>& parts) : mesh_(mesh), parts_(parts) {
-    std::vector<const SavePart*> distinct;  // in the order of ranks
+    std::vector<const SavePart*> distinct;  // the different parts, in the order of ranks
     for (const SavePart* part : parts)
       if (std::ranges::find(distinct, part) == distinct.end()) distinct.push_back(part);
     for (const SavePart* part : distinct) {
@@ -101,7 +101,7 @@ class Planner {
     return rows_.at(&part_of(run.at)).of_shards(run.at, run.begin, run.end);
   }
 
-  /// Number of ranks of the run that hold some of a row.
+  /// Returns the number of ranks of the run that hold some of a row.
   std::int64_t pieces_of(const FormRow& found, const ShardRun& run) const {
     const SavePart& part = part_of(run.at);
     const StateForm& form = part.states[found.form];
@@ -110,7 +110,7 @@ class Planner {
     return last / shard - found.flat_begin / shard + 1;
   }
 
-  /// Returns the number of items of all states.
+  /// Throws Error unless all items are saved. Returns the number of items of all states.
   std::int64_t require_all_saved() const {
     Index index{plan_.catalog, {}, {}, {}};
     for (int rank = 0; rank < mesh_.ranks(); ++rank) {
@@ -145,7 +145,7 @@ class Planner {
 
   std::vector<ShardRun> runs_of(const std::vector<int>& ranks) const {
     std::vector<ShardRun> runs;
-    std::map<int, std::size_t> last;  // run of each part
+    std::map<int, std::size_t> last;  // last run of each part
     for (const int rank : ranks) {
       const Coordinate place(mesh_, rank);
       const int part = place.index_in(part_axes), shard = place.index_in(state_axes);
@@ -240,7 +240,7 @@ std::vector<FormRow> PartRows::of_shards(const Coordinate& place, int begin, int
 
 DealtFiles deal_files(const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
                       int wanted) {
-  std::vector<std::pair<std::int64_t, std::size_t>> order;  // node and rank of those that write
+  std::vector<std::pair<std::int64_t, std::size_t>> order;  // node and rank of each rank that writes
   std::set<std::int64_t> writing_nodes;
   for (std::size_t rank = 0; rank < writers.size(); ++rank) {
     if (writers[rank] == 0) continue;

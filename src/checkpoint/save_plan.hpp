@@ -1,6 +1,8 @@
 #pragma once
-// What a save writes, computed without communication: which rank writes what, into which dataset of which
-// file. A save calls the same functions for its own rank, so its files are the planned ones.
+// Plans a save without communication: which rank writes what, into which dataset of which file. A save calls
+// the same functions for its own rank, so its files are the planned ones. Ranks that differ in their shard or
+// replica alone have the same part, so one layout for each stage, and for each unequal slice over `tensor`,
+// plans any number of ranks.
 
 #include <cstdint>
 #include <span>
@@ -23,7 +25,8 @@ struct StateForm {
 };
 std::vector<StateForm> forms_of(std::span<const StateShard> states);
 
-/// The states and parameters that one rank names. Throws Error if it names two granules for one state.
+/// Returns the states and parameters that one rank names. Throws Error if it names two granules for one
+/// state.
 Catalog catalog_of(const Layout& layout, std::span<const StateForm> states);
 /// Adds what `other` names to the catalog. Throws Error if both describe one state or parameter differently.
 void merge(Catalog& catalog, const Catalog& other);
@@ -32,34 +35,34 @@ void merge(Catalog& catalog, const Catalog& other);
 struct FormRow {
   PieceRow row;
   std::size_t form = 0;         ///< index of the state's form
-  std::int64_t flat_begin = 0;  ///< of the piece, in elements of its unit's flat range
+  std::int64_t flat_begin = 0;  ///< begin of the piece, in elements of its unit's flat range
 };
 
 /// Rows of ranks that share a layout and the forms of their states.
 class PartRows {
  public:
-  /// layout and states outlive this.
+  /// layout and states must outlive this.
   PartRows(const Layout& layout, std::span<const StateForm> states, const Catalog& catalog);
 
-  /// Rows of shards [begin, end) of every unit, as far as the rank at `place` owns them. A piece that several
-  /// of these shards hold is one row.
+  /// Returns the rows of shards [begin, end) of every unit that the rank at `place` owns. A piece that
+  /// several of these shards hold is one row.
   std::vector<FormRow> of_shards(const Coordinate& place, int begin, int end) const;
 
  private:
   const Layout& layout_;
   std::span<const StateForm> states_;
-  std::vector<std::int64_t> state_numbers_;      ///< by form: place in the catalog
-  std::vector<std::int64_t> parameter_numbers_;  ///< by parameter of the layout: place in the catalog
+  std::vector<std::int64_t> state_numbers_;      ///< place in the catalog, by form
+  std::vector<std::int64_t> parameter_numbers_;  ///< place in the catalog, by parameter of the layout
 };
 
-/// The shard files of a save, dealt out to the ranks that write.
+/// Shard files of a save, dealt out to the ranks that write.
 struct DealtFiles {
   int count = 0;
   std::vector<int> of_rank;  ///< -1: the rank writes nothing
 };
-/// writers: by rank, 0 for those that write nothing; nodes: by rank, any numbers. wanted: number of files,
-/// dealt out to the writers node by node; 0: one for each node that writes, as long as these are not more
-/// than max_files.
+/// Deals files out to the ranks that write, node by node. writers is by rank, 0 for ranks that write nothing;
+/// nodes is by rank, any numbers. wanted is the number of files; 0: one for each node that writes, as long as
+/// these are not more than max_files.
 DealtFiles deal_files(const std::vector<std::int64_t>& writers, const std::vector<std::int64_t>& nodes,
                       int wanted);
 
@@ -67,7 +70,7 @@ struct PlannedDataset {
   std::string name;
   DType dtype = DType::f32;
   std::int64_t items = 0;
-  std::size_t rows = 0;  ///< number of pieces in it
+  std::size_t rows = 0;  ///< number of its pieces
 };
 /// Sorts the rows of one shard file by their places in it, and sets PieceRow::part and dataset_begin. Returns
 /// the file's datasets in the order of their rows. Throws Error if a dataset would have two dtypes.
@@ -78,19 +81,19 @@ struct SavePart {
   Layout layout;
   std::vector<StateForm> states;
 };
-/// Lines that describe all of a part that a save depends on.
+/// Returns lines that describe everything of a part on which a save depends.
 std::vector<std::string> lines_of(const SavePart& part);
 
 struct PlannedShardFile {
   std::string name;
-  std::int64_t bytes = 0;   ///< of its datasets
-  std::int64_t pieces = 0;  ///< of all its ranks
+  std::int64_t bytes = 0;   ///< bytes of its datasets
+  std::int64_t pieces = 0;  ///< number of pieces of all its ranks
   std::vector<PlannedDataset> datasets;
 };
-/// Returns the most bytes that a shard file takes. Datasets begin on pages, and HDF5 describes each in far
-/// less.
+/// Returns the most bytes that a shard file takes. Datasets begin on pages, and HDF5's description of each is
+/// far smaller.
 std::int64_t largest_size(std::int64_t bytes, std::int64_t pieces);
-/// The message about a shard file that is too large ends with this advice.
+/// End of the message about a shard file that is too large.
 inline constexpr const char* more_files =
     ", or let more files share the bytes (more ranks, and checkpoint.files up to their number)";
 
@@ -102,11 +105,11 @@ struct SavePlan {
   std::int64_t datasets() const;
 };
 
-/// The axes along which ranks have different parts.
+/// Axes along which ranks have different parts.
 inline constexpr AxisSet part_axes = Axis::pipeline | Axis::tensor;
 
-/// Plans the save of all ranks of a mesh. parts: by index over part_axes. nodes, files: as deal_files takes
-/// them. Throws Error, which says what disagrees, unless the ranks together save every item of every
+/// Plans the save of all ranks of a mesh. parts is by index over part_axes; nodes and files are as for
+/// deal_files. Throws Error that says what disagrees, unless the ranks together save every item of every
 /// parameter exactly once, with one shape, granule and dtype.
 SavePlan plan_save(const MeshShape& mesh, const std::vector<const SavePart*>& parts,
                    const std::vector<std::int64_t>& nodes, int files);

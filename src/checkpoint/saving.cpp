@@ -21,9 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-constexpr int most_tries = 5;  ///< of a save whose folder goes
+constexpr int most_tries = 5;  ///< tries of a save whose folder disappears
 
-/// At rank 0, everything the index holds.
+/// Returns at rank 0 everything that the index holds.
 Index gather_index(const Group& world, Catalog catalog, std::vector<FileEntry> files,
                    const std::vector<OwnPiece>& pieces, const std::vector<std::int64_t>& checksums) {
   std::vector<PieceRow> rows;
@@ -42,8 +42,8 @@ Index gather_index(const Group& world, Catalog catalog, std::vector<FileEntry> f
   return index;
 }
 
-/// Somebody may have removed or cut files while others were written. Opened, since a shared file system may
-/// show this node another size of a file that it only looks at.
+/// Checks that nobody has removed or cut files while others were written. Opens them, because a shared file
+/// system may show this node another size of a file that is only looked at.
 void require_written(const fs::path& folder, const std::vector<FileEntry>& files) {
   for (const FileEntry& file : files) {
     const std::int64_t bytes = PosixFile::open_to_read(folder / file.name).size();
@@ -74,7 +74,7 @@ void require_legal(const fs::path& folder, std::int64_t step, const Place& place
 
 }  // namespace
 
-/// On its node, or of all.
+/// Returns whether this rank makes a folder: on its node, or for all.
 bool Saving::makes_folder() const {
   if (!of_nodes()) return world_.rank() == 0;
   const auto own = options_.node_of.begin() + world_.rank();
@@ -87,7 +87,7 @@ void Saving::hold() const {
   });
 }
 
-/// What ranks must know of each other before any writes.
+/// Exchanges what ranks must know of each other before any writes.
 void Saving::begin() try {
   stage_ = Stage::prepare;
   catalog_ = agree_on_catalog(world_, *place_.layout, states_);
@@ -148,7 +148,7 @@ void Saving::work_of_stage(const Progress& progress) {
   }
 }
 
-/// What follows; throws AgreedError where the work of any rank has failed.
+/// Returns the next stage. Throws AgreedError if the work of any rank has failed.
 Saving::Stage Saving::next_stage() {
   world_.agree(std::exchange(error_, ""));
   switch (stage_) {
@@ -169,7 +169,8 @@ Saving::Stage Saving::next_stage() {
   return Stage::done;
 }
 
-/// Where somebody has removed the folder, of snapshots that of any node; else that is all.
+/// Starts again if somebody has removed the folder, for snapshots the folder of any node; otherwise throws
+/// the failure.
 void Saving::begin_again(const runtime::AgreedError& failure) {
   const bool gone = makes_folder() && !remove_unfinished(folder_, step_);
   const auto all = world_.all_gather(gone ? 1 : 0);

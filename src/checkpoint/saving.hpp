@@ -1,6 +1,6 @@
 #pragma once
-// One save, in stages. A stage is work that each rank does by itself, and a small exchange of all ranks
-// behind it; so the work may be done by a thread beside training while only the one that trains communicates.
+// One save, in stages. A stage is work that each rank does by itself, followed by a small exchange of all
+// ranks. A thread beside training may therefore do the work, while only the training thread communicates.
 
 #include <filesystem>
 #include <memory>
@@ -19,18 +19,18 @@ namespace ztrain::checkpoint {
 
 class Saving {
  public:
-  /// Collective, what save() is given and throws before it writes. The layout of `place` and the memory of
-  /// `states` stay as they are for as long as this lives.
+  /// Collective. Takes what save() takes, and throws what it throws before it writes. The layout of `place`
+  /// and the memory of `states` must not change while this lives.
   Saving(std::filesystem::path folder, std::int64_t step, const Place& place, std::vector<StateShard> states,
          const nlohmann::json& metadata, const SaveOptions& options);
 
-  /// This rank's work of the present stage, without communication, on whichever thread. What fails is kept
-  /// for exchange(), also what `progress` throws.
+  /// Does this rank's work of the present stage, without communication, on any thread. Keeps failures for
+  /// exchange(), including what `progress` throws.
   void work(const Progress& progress = {}) noexcept;
-  /// In the place of work(): why it could not be done.
+  /// Records why the work could not be done, instead of work().
   void fail(std::string why) noexcept { error_ = std::move(why); }
-  /// Collective, behind work() on every rank. True: the checkpoint is in its place. Throws what save()
-  /// throws; then there is nothing more to do.
+  /// Collective, after work() on every rank. Returns true once the checkpoint is in its place. Throws what
+  /// save() throws, and then must not be called again.
   bool exchange();
   const Saved& saved() const { return saved_; }
 
@@ -56,20 +56,20 @@ class Saving {
   SaveOptions options_;
 
   Stage stage_ = Stage::prepare;
-  std::string error_;  ///< of this rank's work; "" for none
+  std::string error_;  ///< error of this rank's work; "" for none
   int tries_ = 1;
-  std::string note_;  ///< of the tries before
+  std::string note_;  ///< note on earlier tries
   Saved saved_;
 
-  // Of this try.
+  // The members below belong to the present try.
   Catalog catalog_;
   std::vector<OwnPiece> pieces_;
-  std::int64_t bytes_ = 0;  ///< of all ranks
+  std::int64_t bytes_ = 0;  ///< bytes of all ranks
   Files assigned_;
   std::optional<ShardFiles> files_;
   std::vector<FileEntry> entries_;
   std::vector<std::int64_t> checksums_;
-  Index index_;  ///< at rank 0
+  Index index_;  ///< set at rank 0
 };
 
 }  // namespace ztrain::checkpoint

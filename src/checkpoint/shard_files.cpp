@@ -22,7 +22,8 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   std::vector<PieceRow*> order;
   for (PieceRow& row : rows) order.push_back(&row);
   const std::vector<PlannedDataset> datasets = lay_out(catalog, order);
-  // Beforehand: a file that HDF5 cannot give its size crashes the library when the process ends.
+  // Checks the room beforehand: if HDF5 cannot give a file its size, the library crashes when the process
+  // ends.
   std::int64_t bytes = 0;
   for (const PieceRow& row : rows) bytes += row.bytes();
   require_file_size(path, largest_size(bytes, std::ssize(rows)), more_files);
@@ -35,7 +36,7 @@ FileEntry create_shard_file(const fs::path& path, const Catalog& catalog, std::v
   }
   file.close();
   const PosixFile written = PosixFile::open_to_read(path);
-  // Beside bytes that have their room already, ranks may write at once.
+  // Reserves the room, so that ranks may write at once.
   PosixFile::open_to_write(path, key).reserve(written.size());
   return {path.filename().string(), written.size(), hex(frame_checksum(written, rows))};
 }

@@ -25,7 +25,8 @@ bool has_frames(const Index& index) {
 }
 
 void require_sound_metadata(const fs::path& folder, const Index& index) {
-  const nlohmann::json metadata = read_metadata(folder);  // says more of what somebody has edited
+  // it says more about a file that somebody has edited
+  const nlohmann::json metadata = read_metadata(folder);
   const std::int64_t name = checkpoint::step_of(folder);
   const auto step = metadata.find("step");
   if (name >= 0 && step != metadata.end() && step->is_number_integer() && *step != name)
@@ -53,7 +54,7 @@ void require_sound_frame(const fs::path& folder, const Index& index, std::int64_
                  file.path().string(), advice);
 }
 
-/// The blocks of one shard file's tensors.
+/// Blocks of one shard file's tensors.
 class Blocks {
  public:
   Blocks(const fs::path& folder, const Index& index, const VerifyOptions& options, Verified& verified)
@@ -155,7 +156,7 @@ Verified verify(const fs::path& folder, const VerifyOptions& options) {
     });
     look([&] { blocks.look(f); });
   }
-  tell_once(verified.faults);  // where a file is missing, twice
+  tell_once(verified.faults);  // a missing file was noted twice
   tell_once(verified.unread);
   if (first) verified.others = strangers_in(folder, *index);
   return verified;

@@ -22,14 +22,14 @@ std::int64_t page_down(std::int64_t offset) {
   return offset / direct_page * direct_page;
 }
 
-/// Blocks of one piece: bytes [begin, end) of it.
+/// Blocks of one piece: its bytes [begin, end).
 struct Part {
   const OwnPiece* piece = nullptr;
   std::int64_t begin = 0, end = 0;
   std::int64_t first_checksum = 0;
 };
 
-/// Bytes of a piece, which need not lie on pages.
+/// Bytes of a piece that need not lie on pages.
 struct Stretch {
   const OwnPiece* piece = nullptr;
   std::int64_t begin = 0, end = 0;
@@ -39,8 +39,8 @@ struct Stretch {
 
 static_assert(direct_page == disk_page && checkpoint_part % checksum_block == 0);
 
-/// One for each lane, with a page more on either side than a part has: it lies here as it lies on the pages
-/// of its file.
+/// One buffer for each lane, with a page more on either side than a part has. A part lies in it as it lies on
+/// the pages of its file.
 class Buffers {
  public:
   Buffers(memory::Provider& host, int lanes, std::int64_t part_bytes)
@@ -78,7 +78,7 @@ class PieceWriter {
         direct_(PosixFile::open_direct(file_)) {}
 
   std::vector<std::int64_t> write(std::vector<OwnPiece>& pieces, const Progress& progress) {
-    // Memory that is not the host's is read by the thread whose device it is.
+    // The thread that uses a device reads its memory.
     const bool on_host = std::ranges::all_of(pieces, [](const OwnPiece& p) { return p.memory == nullptr; });
     const int lanes = on_host ? options_.lanes : 1;
     const std::vector<Part> parts = cut(pieces);
@@ -96,7 +96,7 @@ class PieceWriter {
       done += write_part(parts[static_cast<std::size_t>(i)], lane);
       if (lane == 0) tell();
     });
-    // Behind the others: a write through the page cache has the file to itself, and those past it wait.
+    // Edges are written last: a write through the page cache has the file to itself, and those past it wait.
     for (const Stretch& edge : edges_) {
       write_cached(edge);
       done += edge.bytes();
@@ -126,8 +126,8 @@ class PieceWriter {
     return parts;
   }
 
-  /// The bytes that are written for a part. Inside a piece they begin and end on pages of the file, so they
-  /// lie up to a page behind those that are hashed.
+  /// Returns the bytes that are written for a part. Inside a piece they begin and end on pages of the file,
+  /// so they lie up to a page after those that are hashed.
   Stretch written_for(const Part& part) const {
     const PieceRow& row = part.piece->row;
     const auto cut_at = [&](std::int64_t at) {
@@ -137,7 +137,7 @@ class PieceWriter {
     return {part.piece, cut_at(part.begin), cut_at(part.end)};
   }
 
-  /// How many bytes it has written; the others are among the edges.
+  /// Returns how many bytes it has written; the others are among the edges.
   std::int64_t write_part(const Part& part, int lane) {
     const Stretch all = written_for(part);
     const std::int64_t origin = part.piece->row.byte_offset;
@@ -160,8 +160,8 @@ class PieceWriter {
     return wrote;
   }
 
-  /// Hashes the blocks of a part. Where its byte part.begin is then, with those up to `end` behind it: in the
-  /// lane's buffer, as it lies on pages, where that is asked for or the CPU does not reach the piece.
+  /// Hashes the blocks of a part. Returns where its byte part.begin is, followed by those up to `end`: in the
+  /// lane's buffer, aligned to pages, if that is asked for or the CPU does not reach the piece.
   const std::byte* hash(const Part& part, std::int64_t end, bool on_pages, int lane) {
     const OwnPiece& piece = *part.piece;
     const bool copies = on_pages || piece.memory;
@@ -202,10 +202,11 @@ class PieceWriter {
   WriteOptions options_;
   PosixFile file_;
   std::optional<PosixFile> direct_;
-  std::optional<Buffers> buffers_;  ///< where any bytes are copied on their way
+  std::optional<Buffers> buffers_;  ///< empty unless bytes are copied on their way
   std::vector<std::int64_t> checksums_;
   std::mutex mutex_;
-  std::vector<Stretch> edges_;  ///< what does not fill a page, and what the system did not take directly
+  /// Bytes that do not fill a page, and those that the system did not take directly.
+  std::vector<Stretch> edges_;
 };
 
 }  // namespace

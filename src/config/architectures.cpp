@@ -10,12 +10,12 @@
 namespace ztrain::config {
 namespace {
 
-/// Which values of a key an architecture has.
+/// Says which values of a key an architecture has.
 struct KeyRule {
   const char* key;
   bool (*fits)(const Architecture&, const Model&);
   std::string (*value)(const Model&);
-  std::string (*other)(const Model&);  ///< the value that fits where the model's does not
+  std::string (*other)(const Model&);  ///< returns the value that fits if the model's does not
 };
 
 template <bool Model::*flag>
@@ -59,7 +59,7 @@ constexpr std::array key_rules{
     KeyRule{"model.full_attention_layers", full_layers_fit, text<&Model::full_attention_layers>, zero},
 };
 
-/// "false, or model.family = qwen3"
+/// Returns text such as "false, or model.family = qwen3".
 std::string legal(const KeyRule& rule, const Model& m) {
   std::vector<std::string_view> others;
   for (const Architecture& a : architectures())

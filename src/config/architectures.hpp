@@ -1,7 +1,7 @@
 #pragma once
-// Architectures of Hugging Face that ztrain has, as data: what they are called and which dims they may have.
-// The legal values of model.family, their documentation, the checks of a deck, and config.json in and out
-// come from here. What they compute is src/model's.
+// Architectures of Hugging Face that ztrain has, as data: their names and legal dims. The legal values of
+// model.family, their documentation, the checks of a deck, and config.json in and out come from here.
+// src/model computes them.
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace ztrain::config {
 
-/// Whether the models of an architecture have something.
+/// Whether models of an architecture have a feature.
 enum class Has : std::uint8_t { never, by_config, always };
 
 /// Which layers of an architecture may have a sliding window.
@@ -26,36 +26,36 @@ enum class Windows : std::uint8_t {
 struct Architecture {
   std::string_view family;                ///< model.family
   std::string_view hf_class, model_type;  ///< config.json's architectures and model_type
-  Has attention_bias = Has::never;        ///< of queries, keys and values
-  bool output_bias = false;               ///< where these have biases, the output projection has one too
+  Has attention_bias = Has::never;        ///< biases of queries, keys and values
+  bool output_bias = false;               ///< with those biases the output projection has one too
   bool mlp_bias_key = false;              ///< config.json says mlp_bias (which must be false)
   bool qk_norm = false;
   Windows windows = Windows::none;
-  // What transformers takes where config.json is silent.
+  // Defaults of transformers for keys that config.json lacks.
   std::int64_t standard_kv_heads = 0;  ///< 0: num_attention_heads
   std::int64_t standard_head_dim = 0;  ///< 0: hidden_size / num_attention_heads
-  std::string_view doc{};              ///< one sentence, as the documentation continues "family: "
+  std::string_view doc{};              ///< one sentence, which the documentation prints after "family: "
 };
 
-/// What transformers takes for the window and for the first layer that has it, where config.json is silent.
+/// Defaults of transformers for the window, and for the first layer that has it, if config.json lacks them.
 inline constexpr std::int64_t standard_window = 4096, standard_full_layers = 28;
 
 const std::vector<Architecture>& architectures();
 
-/// By family; throws Error naming the known ones.
+/// Returns the architecture of a family. Throws Error naming the known ones.
 const Architecture& find_architecture(std::string_view family);
 
-/// "LlamaForCausalLM, MistralForCausalLM, ..."
+/// Returns "LlamaForCausalLM, MistralForCausalLM, ...".
 std::string hf_classes();
 
 /// A key of [model] whose value its family does not have.
 struct Misfit {
   const char* key;
   std::string value;
-  std::string legal;  ///< for the family, and which other families have the value
+  std::string legal;  ///< legal values for the family, and other families that have the value
 };
 
-/// The first one, or nothing.
+/// Returns the first misfit, or nothing.
 std::optional<Misfit> misfit(const Model& model);
 
 }  // namespace ztrain::config

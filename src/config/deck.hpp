@@ -1,6 +1,6 @@
 #pragma once
 // The deck, typed. Every member corresponds to one row of the field table (config/fields/fields.hpp), which
-// holds its key, default, unit, legal values and documentation; keys are `section.member`.
+// holds its key, default, unit, legal values and documentation. Keys are `section.member`.
 
 #include <cstdint>
 #include <optional>
@@ -18,31 +18,32 @@ struct Run {
   std::int64_t steps = 0, tokens = 0;  ///< exactly one of steps, tokens, epochs is positive after validation
   double epochs = 0;
   double max_minutes = 0;  ///< wall-clock time after which the run saves and ends; 0: none
-  double end_margin =
-      0;  ///< seconds kept free before the end of the SLURM allocation; negative: it is ignored
+  /// Seconds kept free before the end of the SLURM allocation; negative: the end is ignored.
+  double end_margin = 0;
 };
 
 struct Data {
   std::vector<std::string> train;       ///< files or globs, as whole paths
   std::vector<std::string> validation;  ///< files or globs; empty: the last validation_fraction of train
   double validation_fraction = 0;
-  std::vector<double> weights;     ///< of the entries of train in the mixture; empty: all tokens alike
-  std::string format;              ///< auto | text | bin-uint16 | bin-uint32 | hdf5
-  std::string packing;             ///< auto | windows | documents
-  std::string long_documents;      ///< truncate | split | drop
-  std::int64_t max_documents = 0;  ///< in one sequence; 0: no limit
+  std::vector<double> weights;  ///< weights of the entries of train in the mixture; empty: all tokens alike
+  std::string format;           ///< auto | text | bin-uint16 | bin-uint32 | hdf5
+  std::string packing;          ///< auto | windows | documents
+  std::string long_documents;   ///< truncate | split | drop
+  std::int64_t max_documents = 0;  ///< documents in one sequence; 0: no limit
   std::int64_t sequence = 0;       ///< tokens per sequence
 };
 
 struct Model {
   std::string family;  ///< a name of config/architectures.hpp
   std::string preset;  ///< "custom" takes the dims below
-  std::string
-      from;  ///< folder of a Hugging Face model: or a checkpoint: its dims, and its weights to start from
-  std::string origin;  ///< no key: the Hugging Face model that those weights once came from; "": none
-  std::int64_t origin_positions = 0;  ///< no key: tokens that it was made for, as it says; 0: not said
-  std::vector<std::int32_t>
-      ends;  ///< no key: tokens that end a text, as the model that weights come from or the data say
+  /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
+  std::string from;
+  std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none
+  /// Not a key: tokens that the model was made for, by its own word; 0: not known.
+  std::int64_t origin_positions = 0;
+  /// Not a key: tokens that end a text, from the model that weights come from or from the data.
+  std::vector<std::int32_t> ends;
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
   double rms_norm_eps = 0, rope_theta = 0, initializer_range = 0;
@@ -50,19 +51,20 @@ struct Model {
   double rope_factor = 0, rope_low_freq_factor = 0, rope_high_freq_factor = 0;
   std::int64_t rope_original_max_position = 0;
   bool tie_word_embeddings = false;
-  bool attention_bias = false, attention_output_bias = false;  ///< of q, k and v; of the output projection
-  bool qk_norm = false;                                        ///< RMS norms of the heads of q and k
-  std::int64_t sliding_window = 0;                             ///< tokens that attention looks back; 0: all
-  std::int64_t full_attention_layers = 0;                      ///< first layers that look back over all
+  /// Biases of q, k and v; bias of the output projection.
+  bool attention_bias = false, attention_output_bias = false;
+  bool qk_norm = false;                        ///< whether heads of q and k have RMS norms
+  std::int64_t sliding_window = 0;             ///< tokens that attention looks back; 0: all
+  std::int64_t full_attention_layers = 0;      ///< first layers that look back over all tokens
   std::vector<std::string> trainable, frozen;  ///< globs of parameter names; see model/trainable.hpp
 };
 
 /// Low-rank adapters.
 struct Lora {
-  std::int64_t rank = 0;  ///< 0: none
+  std::int64_t rank = 0;  ///< 0: no adapters
   double alpha = 0, dropout = 0;
-  std::vector<std::string> targets;  ///< globs of module names, or their last parts
-  bool random_base = false;          ///< adapters beside weights that are drawn, not read
+  std::vector<std::string> targets;  ///< globs of module names, or of their last parts
+  bool random_base = false;          ///< whether adapters may stand beside weights that are drawn, not read
 };
 
 struct Batch {
@@ -70,26 +72,27 @@ struct Batch {
   std::int64_t micro = 0;   ///< sequences per rank and micro-batch
 };
 
-/// Degrees; at most one is -1, which resolve_mesh replaces.
+/// Degrees of the axes. At most one is -1, which resolve_mesh replaces.
 struct Mesh {
   std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
-  std::int64_t per_node = 0;  ///< Ranks of a node. No key: validate_for_ranks sets it.
+  std::int64_t per_node = 0;  ///< Ranks of a node. It is not a key: validate_for_ranks sets it.
 };
 
 inline constexpr std::string_view schedule_file_ending = ".csv";
 
 struct PipelineParallel {
-  std::string schedule;              ///< of program/schedules, or a file of one
-  std::int64_t stages_per_rank = 0;  ///< 0: the schedule's
-  std::vector<double> layers;        ///< of each stage, whole numbers; none: by their cost
+  std::string schedule;              ///< name in program/schedules, or a file of one
+  std::int64_t stages_per_rank = 0;  ///< 0: the schedule's number
+  std::vector<double> layers;        ///< blocks of each stage, whole numbers; empty: by their cost
   std::int64_t max_outstanding = 1;  ///< turns by which a receive is begun before it is needed
-  std::string late_weights;          ///< of which gradients a schedule's half for weights is: all, kept
+  std::string late_weights;          ///< gradients that a schedule's half for weights computes: all, kept
   bool schedule_is_file() const { return schedule.ends_with(schedule_file_ending); }
 };
 
 struct TensorParallel {
-  bool sequence_parallel = true;  ///< norms and the residual stream are split by tokens over mesh.tensor
-  bool overlap = false;           ///< communication goes part by part beside products
+  /// Whether norms and the residual stream are split by tokens over mesh.tensor.
+  bool sequence_parallel = true;
+  bool overlap = false;  ///< whether communication goes part by part beside products
 };
 
 struct ContextParallel {
@@ -102,12 +105,12 @@ struct Sharding {
   std::int64_t forward_prefetch = 1;  ///< units gathered ahead of use in forward
   std::string backward_prefetch;      ///< pre | post | none
   std::int64_t max_gathered_units = 0, max_live_parameters = 0, max_reuse_distance = 0;  ///< 0: no limit
-  std::int64_t persistence_threshold = 0;  ///< elements; parameters with fewer stay whole
+  std::int64_t persistence_threshold = 0;  ///< parameters with fewer elements stay whole
   std::int64_t reduce_bucket_size = 0;     ///< elements; 0: one reduction per unit
-  bool overlap_reduce = true;              ///< a reduction goes on during the next unit's backward
+  bool overlap_reduce = true;              ///< whether a reduction goes on during the next unit's backward
   std::string unit;                        ///< block | size | model | pattern
-  std::int64_t unit_min_parameters = 0;    ///< for size
-  std::vector<std::string> unit_patterns;  ///< for pattern: globs of module names
+  std::int64_t unit_min_parameters = 0;    ///< elements, for unit = size
+  std::vector<std::string> unit_patterns;  ///< globs of module names, for unit = pattern
   std::string gradient_accumulation;       ///< auto | reduce | no_sync
 };
 
@@ -128,21 +131,21 @@ struct LossScaling {
 
 struct Recompute {
   std::string mode;                 ///< none | full | selective
-  std::int64_t every = 1;           ///< full: every k-th block
-  std::vector<std::string> pieces;  ///< selective: names of config/recompute_pieces.hpp
+  std::int64_t every = 1;           ///< for full: every k-th block
+  std::vector<std::string> pieces;  ///< for selective: names of config/recompute_pieces.hpp
 };
 
-/// Where one kind of state is between its uses.
+/// Tier of one kind of state between its uses.
 struct OffloadHome {
   std::string to;       ///< none | cpu | nvme
-  double fraction = 1;  ///< of its elements, by whole units (activations: by blocks)
+  double fraction = 1;  ///< share of its elements, by whole units (activations: by blocks)
 };
 
 struct Offload {
   OffloadHome parameters, gradients, master, optimizer, activations;
   std::string optimizer_on;            ///< auto | host | device
   std::vector<std::string> nvme_path;  ///< folders
-  std::int64_t optimizer_threads = 0;  ///< 0: as many as there are cores to a rank; of CPU ranks one
+  std::int64_t optimizer_threads = 0;  ///< 0: the cores of a rank; for CPU ranks one
   std::int64_t queue_depth = 0, nvme_block_size = 0, threads = 0;
   bool checksums = false;
 };
@@ -150,31 +153,32 @@ struct Offload {
 /// Parameters that are stepped differently.
 struct ParameterGroup {
   std::string match;    ///< glob of parameter names
-  double lr_scale = 1;  ///< times the scheduled learning rate
-  std::optional<double>
-      weight_decay;  ///< none: optimizer.weight_decay, where the parameter is decayed at all
+  double lr_scale = 1;  ///< factor of the scheduled learning rate
+  /// Empty: optimizer.weight_decay, if the parameter is decayed at all.
+  std::optional<double> weight_decay;
 };
 
 struct Optimizer {
   std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0;
-  double momentum = 0;  ///< sgd
+  double momentum = 0;  ///< for sgd
   bool nesterov = false;
-  bool during_backward = false;        ///< each unit is stepped once its gradient is there
+  bool during_backward = false;        ///< whether each unit is stepped as soon as its gradient is there
   std::vector<std::string> no_decay;   ///< globs of parameter names
-  std::vector<ParameterGroup> groups;  ///< later ones win
+  std::vector<ParameterGroup> groups;  ///< the last match counts
 };
 
 struct Checkpoint {
   std::string folder;  ///< empty: <run.output>/checkpoints
   std::int64_t interval = 0, keep = 0, keep_every = 0, keep_best = 0, files = 0;
-  bool async = false;                   ///< those before the end are written behind training
-  std::int64_t memory_copies = 0;       ///< of each snapshot on other nodes; 0: there are no snapshots
-  std::int64_t memory_interval = 0;     ///< steps between snapshots
-  std::string memory_folder;            ///< each node's own
-  std::string resume;                   ///< auto | none | a checkpoint's folder
-  std::string export_to, export_dtype;  ///< folder of a Hugging Face model written at the end; "": none
-  bool export_adapter = false;          ///< of the adapters alone, as a PEFT folder
+  bool async = false;                ///< whether checkpoints before the end are written in the background
+  std::int64_t memory_copies = 0;    ///< copies of each snapshot on other nodes; 0: no snapshots
+  std::int64_t memory_interval = 0;  ///< steps between snapshots
+  std::string memory_folder;         ///< a folder in each node's own memory
+  std::string resume;                ///< auto | none | a checkpoint's folder
+  /// Folder of a Hugging Face model written at the end, "" for none; dtype of that model.
+  std::string export_to, export_dtype;
+  bool export_adapter = false;  ///< whether the adapters alone are exported, as a PEFT folder
 };
 
 struct Evaluation {
@@ -183,45 +187,45 @@ struct Evaluation {
 
 struct Metrics {
   std::int64_t interval = 1;       ///< steps between printed lines
-  std::int64_t timeline_step = 0;  ///< of which timeline.json is written; 0: of none
+  std::int64_t timeline_step = 0;  ///< step of which timeline.json is written; 0: none
 };
 
 struct Watchdog {
-  double timeout =
-      0;  ///< seconds without progress before the rank reports where it stands and aborts; 0: off
-  std::int64_t stragglers = 0;      ///< steps between looks for ranks that are slower than others; 0: none
-  std::string non_finite;           ///< skip, stop: what becomes of a step whose gradients are not finite
+  /// Seconds without progress before the rank reports where it is and aborts; 0: off.
+  double timeout = 0;
+  std::int64_t stragglers = 0;      ///< steps between looks for slow ranks; 0: none
+  std::string non_finite;           ///< skip | stop, for a step whose gradients are not finite
   std::int64_t audit_interval = 0;  ///< steps between looks for silent corruption; 0: none
-  std::int64_t audit_limit = 0;     ///< how often a run goes back because of it
+  std::int64_t audit_limit = 0;     ///< most times that a run goes back because of corruption
 };
 
-/// What planning needs to know of the machine. GB are 1e9 bytes; 0: unknown.
+/// Machine data that planning needs. GB are 1e9 bytes; 0: unknown.
 struct Cluster {
   std::string preset;               ///< "custom" or a name of cluster_preset_names
-  std::int64_t ranks_per_node = 0;  ///< 0: as launched
+  std::int64_t ranks_per_node = 0;  ///< 0: ranks per node at launch
   double device_memory = 0;         ///< GB per rank
   double host_memory = 0;           ///< GB per node
-  double outside_memory = 0;        ///< GB per rank that no plan sees
+  double outside_memory = 0;        ///< GB per rank outside the plan
   double peak_tflops = 0;           ///< dense, per rank, at the parameters' dtype; 0: mfu is not printed
   double compute_efficiency = 0;    ///< share of the peak that matrix products reach
   double memory_bandwidth = 0;      ///< GB/s per rank
-  double memory_efficiency = 0;     ///< share of it that is reached
+  double memory_efficiency = 0;     ///< share of memory_bandwidth that is reached
   double intra_node_bandwidth = 0, inter_node_bandwidth = 0;  ///< GB/s per rank and direction
-  double host_bandwidth = 0, nvme_bandwidth = 0;  ///< GB/s per rank: to its node's memory, and drives
-  double host_memory_bandwidth = 0;               ///< GB/s per rank, of its node's memory to the processor
-  double latency = 0;                             ///< microseconds per message
-  double launch = 0;                              ///< microseconds of the host per op of the device
-  std::int64_t multiprocessors = 0;               ///< of a device
+  double host_bandwidth = 0, nvme_bandwidth = 0;  ///< GB/s per rank: to its node's memory, and to drives
+  double host_memory_bandwidth = 0;  ///< GB/s per rank between its node's memory and the processor
+  double latency = 0;                ///< microseconds per message
+  double launch = 0;                 ///< microseconds of the host per op of the device
+  std::int64_t multiprocessors = 0;  ///< multiprocessors of a device
 };
 
-/// How devices are used; only bf16_products, fp32_products and reduction have an effect on CPU ranks.
+/// Use of devices. Only bf16_products, fp32_products and reduction have an effect on CPU ranks.
 struct Device {
   std::string communicator;                                 ///< auto | nccl | mpi
   std::string reduction;                                    ///< fp32_sum | nccl
   std::int64_t nccl_max_ctas = 0, nccl_max_ctas_pairs = 0;  ///< multiprocessors; 0: NCCL's choice
   std::string cuda_graphs;                                  ///< none | compute | step
-  std::string bf16_products;                                ///< of CPUs: auto | native | fp32
-  std::string fp32_products;                                ///< of CPUs: auto | native | bf16x6
+  std::string bf16_products;                                ///< for CPUs: auto | native | fp32
+  std::string fp32_products;                                ///< for CPUs: auto | native | bf16x6
   bool tf32 = false;
   bool deterministic = true;
   std::string algorithms;  ///< file of chosen product algorithms; empty: in the user's cache folder
@@ -238,7 +242,7 @@ inline constexpr const char* command_line = "command line";
 /// One resolved key, for `deck.resolved.toml`.
 struct Origin {
   std::string key, value, source;  ///< source: "default", "input.toml:12", "command line", "preset llama3-8b"
-  bool used = true;                ///< false: the other keys leave it without effect; source says why
+  bool used = true;                ///< false: other keys leave it without effect, and source says why
 };
 
 struct Deck {
@@ -266,8 +270,8 @@ struct Deck {
   Device device;
   Debug debug;
 
-  std::string path;                    ///< of the deck file
-  std::vector<std::string> overrides;  ///< as given beside it
+  std::string path;                    ///< path of the deck file
+  std::vector<std::string> overrides;  ///< overrides as they were given on the command line
   std::vector<Origin> origins;         ///< every key, in table order
 };
 

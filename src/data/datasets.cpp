@@ -13,7 +13,8 @@ namespace {
 
 using Patterns = std::vector<std::string>;
 
-/// The stem of a pattern, or else the pattern, or else that and a number: none of `taken`.
+/// Returns a name that is not among `taken`: the stem of the pattern, else the pattern, else the pattern and
+/// a number.
 std::string name_for(const std::string& pattern, const std::vector<Entry>& taken) {
   const auto is_taken = [&](const std::string& name) {
     return std::any_of(taken.begin(), taken.end(), [&](const Entry& e) { return e.name == name; });
@@ -88,7 +89,7 @@ std::string warning_on_width(const Entry& entry, std::int64_t vocab_size) {
       entry.key, narrow.file, narrow.limit, vocab_size);
 }
 
-/// Returns a warning if the tokens are of a vocabulary that is far smaller than the model's.
+/// Returns a warning if the tokens' vocabulary is far smaller than the model's.
 std::string warning_on_vocabulary(const Entry& entry, std::int64_t vocab_size) {
   const Tokenizer& tokenizer = entry.tokens->tokenizer();
   if (tokenizer.vocab_size == 0 || tokenizer.vocab_size > vocab_size / 2) return "";

@@ -1,6 +1,6 @@
 #pragma once
-// The data of a deck: what is trained on and what is validated on, the size of the vocabulary, and the
-// identities that tell whether a resumed run sees the same.
+// Opens the data of a deck: training and validation sets, the size of the vocabulary, and the identities by
+// which a resumed run knows that it sees the same data.
 
 #include <cstdint>
 #include <functional>
@@ -17,59 +17,60 @@
 
 namespace ztrain::data {
 
-/// What of the data decides the numbers of a run.
+/// Identity of the data that decide the numbers of a run.
 struct Identity {
-  std::uint64_t train = 0;  ///< all files with masks and offsets, how rows are made, and what is held out
-  std::uint64_t ends = 0;   ///< of the files to train on, what samples of them can miss
-  std::vector<std::pair<std::string, std::uint64_t>> validation;  ///< by the set's name
+  /// Hash of all files with masks and offsets, of how rows are made, and of what is held out.
+  std::uint64_t train = 0;
+  std::uint64_t ends = 0;  ///< hash of the ends of training files, which samples of them can miss
+  std::vector<std::pair<std::string, std::uint64_t>> validation;  ///< hash by the set's name
   std::string tokenizer, chat_template;                           ///< hashes as in Tokenizer
 };
 
 struct Datasets {
-  std::vector<RowSet> train;  ///< one; with data.weights one for each entry of data.train
-  std::vector<RowSet>
-      validation;  ///< one for each entry of data.validation, or what is held out of each of train
-  std::int64_t vocab_size = 0;        ///< model.vocab_size, or what the files say
-  Tokenizer tokenizer;                ///< of all files
-  std::vector<std::string> warnings;  ///< a line each
+  std::vector<RowSet> train;  ///< one set; with data.weights one for each entry of data.train
+  /// One for each entry of data.validation, or what is held out of each of train.
+  std::vector<RowSet> validation;
+  std::int64_t vocab_size = 0;        ///< model.vocab_size, or the vocabulary that the files name
+  Tokenizer tokenizer;                ///< tokenizer of all files
+  std::vector<std::string> warnings;  ///< one line each
   std::uint64_t ends = 0;             ///< see Identity
-  double seconds = 0;                 ///< that opening them took: masks and offsets are read whole
+  double seconds = 0;                 ///< time to open them: masks and offsets are read whole
 };
 
-/// What is to read the data; the model's own folder has its tokenizer.
+/// Returns the reader of the data; the model's own folder has its tokenizer.
 Reader reader_of(const config::Deck& deck);
 
-/// Hears what comes next, such as "rows of data.train[1]": masks and offsets are read whole, which may take
-/// long.
+/// Called with what comes next, such as "rows of data.train[1]". Masks and offsets are read whole, which may
+/// take long.
 using Listener = std::function<void(std::string_view)>;
 inline void hear_nothing(std::string_view) {}
 
 /// Opens the files of [data]. Without data.validation, data.validation_fraction of each source of training
-/// data, at least one row, is validation and not trained on. Throws Error naming the key for missing, empty
-/// or broken files, for data too short for data.sequence or without a token to predict, for files that were
-/// tokenised differently, for a vocabulary above model.vocab_size, and where model.vocab_size is 0 and the
-/// files do not say it.
+/// data, at least one row, becomes validation data and is not trained on. Throws Error naming the key for
+/// missing, empty or broken files; for data too short for data.sequence or without a token to predict; for
+/// files that were tokenised differently; for a vocabulary above model.vocab_size; and if model.vocab_size is
+/// 0 and the files do not give it.
 Datasets open_datasets(const config::Deck& deck, const Listener& next = hear_nothing);
 
-/// The vocab_size that open_datasets would find, without making rows of the tokens. Throws as that does.
+/// Returns the vocab_size that open_datasets would find, without making rows. Throws the same errors.
 std::int64_t vocabulary_of(const config::Deck& deck);
 
-/// The training data in the order of the run.
+/// Returns the training data in the order of the run.
 Sampler make_sampler(const config::Deck& deck, const Datasets& sets);
 
 Identity identity_of(const Datasets& sets);
-/// All of it in one number.
+/// Returns one hash of the whole identity.
 std::uint64_t hash_of(const Identity& identity);
 
-/// "packed documents: 120 rows of 512, 700 documents, 58.9k tokens (95.9% of the rows), 20.1k trained; of 712
-/// documents 12 truncated to data.sequence"
+/// Returns text such as "packed documents: 120 rows of 512, 700 documents, 58.9k tokens (95.9% of the rows),
+/// 20.1k trained; of 712 documents 12 truncated to data.sequence".
 std::string describe(const RowSet& set);
 
-/// A line per source and per validation set, as (label of at most 10 characters, text).
+/// Returns a line per source and per validation set, as (label of at most 10 characters, text).
 std::vector<std::pair<std::string, std::string>> describe(const config::Deck& deck, const Datasets& sets);
 
-/// What the files of [data] are that the deck's author may not have meant, a line each. Looks for the files
-/// again.
+/// Returns a line for each property of the files of [data] that the deck's author may not have meant. Looks
+/// for the files again.
 std::vector<std::string> warnings_on(const config::Deck& deck);
 
 }  // namespace ztrain::data

@@ -12,9 +12,9 @@
 namespace ztrain::data {
 namespace {
 
-constexpr double worth_a_line = 2;  // seconds
+constexpr double worth_a_line = 2;  // seconds from which opening is worth a line
 
-/// "; of 712 documents 12 truncated, 3 without a trained token left out"
+/// Returns text such as "; of 712 documents 12 truncated, 3 without a trained token left out".
 std::string left_out(const DocumentCounts& n) {
   std::string text;
   const auto add = [&](std::int64_t count, const char* what) {
@@ -27,7 +27,7 @@ std::string left_out(const DocumentCounts& n) {
   return text.empty() ? "" : fmt::format("; of {}{}", count_text(n.documents, "document"), text);
 }
 
-/// What takes long: of plain tokens nothing is read but samples.
+/// Returns what takes long. Of plain tokens nothing but samples is read.
 std::string work_of_opening(const Datasets& sets) {
   bool documents = false, masks = false;
   for (const auto* part : {&sets.train, &sets.validation})

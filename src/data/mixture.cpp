@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t longest_period = 100000;
 constexpr double tolerance = 1e-9;
 
-/// The weights in units of a period of so many samples; empty where they are no whole numbers.
+/// Returns the weights in units of a period of this many samples; empty if they are not whole numbers.
 std::vector<std::int64_t> whole_shares(const std::vector<double>& weights, double sum, std::int64_t period) {
   std::vector<std::int64_t> shares;
   for (const double weight : weights) {
@@ -27,7 +27,7 @@ std::vector<std::int64_t> whole_shares(const std::vector<double>& weights, doubl
   return shares;
 }
 
-/// Whole numbers near the ratio, for a message.
+/// Returns whole numbers near the ratio, for a message.
 std::vector<std::int64_t> nearby(const std::vector<double>& weights, double sum) {
   std::vector<std::int64_t> shares;
   for (const double weight : weights)

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Adds the time until the end of the scope, and the tokens it was for.
+/// Adds the time until the end of the scope, and the number of tokens that were processed.
 class Timed {
  public:
   Timed(Speed& speed, std::int64_t tokens) : speed_(speed) { speed.tokens += tokens; }
@@ -38,7 +38,7 @@ class Timed {
   Clock::time_point start_ = Clock::now();
 };
 
-/// No master copies: the weights are read straight into the dtype that is computed in.
+/// Returns a job without master copies: weights are read straight into the dtype of computation.
 program::JobSpec spec_on(int ranks, const config::Model& model, const GeneratorOptions& options) {
   program::JobSpec spec;
   spec.mesh[Axis::tensor] = options.tensor;
@@ -70,7 +70,7 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
   return job;
 }
 
-// The order of the host's tensors of a Program. The index comes last: some have none.
+// Order of the host's tensors of a Program. The index comes last, because some Programs have none.
 enum Place : std::size_t { tokens_place, positions_place, cache_begin_place, logits_place, index_place };
 
 std::vector<program::TensorId> host_ids(const program::InferenceTensors& p) {
@@ -99,7 +99,7 @@ program::Inference compile_fitting(const runtime::Session& session, telemetry::C
   return job;
 }
 
-/// Products are bound with the algorithms that are known so far.
+/// Binds products with the algorithms that are known so far.
 engine::Queues& with_algorithms(const runtime::Session& session, const program::Inference& job,
                                 const config::Device& options, engine::Queues& queues) {
   job::open_product_algorithms(session, job.load().mesh, options, /*multiprocessors=*/0,
@@ -226,7 +226,7 @@ std::span<const float> Generator::rows(const program::InferenceTensors& p, const
   return logits_;
 }
 
-/// On machines that differ ranks might choose differently: rank 0 decides for all.
+/// Rank 0 chooses the token for all, because ranks on different machines might choose differently.
 std::int32_t Generator::choose(const GenerateOptions& options, std::int64_t position) {
   std::int32_t token = session_.agree("choosing the next token", [&] {
     const auto draw = uniform(philox(options.seed, options.stream, static_cast<std::uint64_t>(position))[0]);

@@ -1,5 +1,5 @@
 #pragma once
-// Generation with a cache of keys and values: the prompt runs through the model a chunk at a time, then every
+// Generates with a cache of keys and values: the prompt goes through the model a chunk at a time, then every
 // new token alone.
 
 #include <functional>
@@ -23,11 +23,11 @@
 namespace ztrain::generate {
 
 struct GeneratorOptions {
-  DType dtype = DType::bf16;  ///< of weights, activations and cache
-  std::int64_t capacity = 0;  ///< tokens of prompt and continuation together, at most
-  std::int64_t chunk = 128;   ///< tokens of the prompt at once
-  bool every_logit = false;   ///< the logits of all tokens of prompts are wanted
-  int tensor = 1;             ///< ranks over which layers are cut; the rest of the ranks shard their weights
+  DType dtype = DType::bf16;  ///< dtype of weights, activations and cache
+  std::int64_t capacity = 0;  ///< largest number of tokens of prompt and continuation together
+  std::int64_t chunk = 128;   ///< tokens of the prompt that are processed at once
+  bool every_logit = false;   ///< whether the logits of all tokens of prompts are wanted
+  int tensor = 1;             ///< ranks over which layers are cut; the other ranks shard their weights
   int pipeline = 1;           ///< groups of ranks, each of which has some of the layers
 };
 
@@ -35,17 +35,17 @@ struct GenerateOptions {
   std::int64_t tokens = 200;
   Sampling sampling;
   std::uint64_t seed = 1;
-  std::uint64_t stream = 0;       ///< number of the prompt: each has draws of its own
-  std::vector<std::int32_t> eos;  ///< a new token that is one of these is the last
+  std::uint64_t stream = 0;       ///< number of the prompt; each prompt has its own draws
+  std::vector<std::int32_t> eos;  ///< tokens after which a text ends
 };
 
-/// Why a continuation ended.
+/// Reason that a continuation ended.
 enum class End : std::uint8_t { tokens, eos, full };
 
-/// What the caller is told, on every rank.
+/// Functions that are called on every rank as tokens and logits come.
 struct Listener {
   std::function<void(std::int32_t token)> token;
-  /// Rows of logits of the prompt's tokens, in order, [rows, vocabulary] in each call.
+  /// Gets rows of logits of the prompt's tokens, in order, [rows, vocabulary] in each call.
   std::function<void(std::span<const float> rows)> logits;
 };
 
@@ -54,19 +54,19 @@ struct Speed {
   double seconds = 0;
 };
 
-/// A model on the session's ranks, loaded by each rank's slices: sharded (FULL_SHARD), each rank with all of
-/// the cache; or cut over `tensor` ranks by heads and columns, each with its heads' cache; or by layers over
-/// `pipeline` groups, each with the cache of its own.
+/// A model on the session's ranks; each rank loads its slices. By default weights are sharded (FULL_SHARD)
+/// and each rank has the whole cache. Over `tensor` ranks, layers are cut by heads and columns, and each rank
+/// has its heads' cache. Over `pipeline` groups, layers are dealt out, and each group has its layers' cache.
 class Generator {
  public:
-  /// Collective. Compiles, proves, plans; throws AgreedError when it does not fit the nodes' memory, with the
-  /// account, or when the weights cannot be read.
+  /// Collective. Compiles, proves and plans. Throws AgreedError with the account of memory if the job does
+  /// not fit the nodes, and if the weights cannot be read.
   Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
             const GeneratorOptions& options);
-  /// What the log should say of how this came about; none: nothing.
+  /// Returns notes for the log on how kernels were chosen.
   const std::vector<engine::Note>& notes() const { return notes_; }
 
-  /// Collective. Continues a prompt of 1 .. capacity tokens of the vocabulary; rank 0 draws.
+  /// Collective. Continues a prompt of 1 to capacity tokens of the vocabulary. Rank 0 draws.
   End generate(std::span<const std::int32_t> prompt, const GenerateOptions& options,
                const Listener& listener);
 
@@ -78,10 +78,10 @@ class Generator {
  private:
   void prefill(std::span<const std::int32_t> prompt, const Listener& listener);
   void decode(std::int32_t token, std::int64_t position);
-  /// The Program's logits are in `host` on return.
+  /// Runs a Program and copies its logits to `host`.
   void run(const program::InferenceTensors& p, engine::Executor& executor, engine::HostTensors& host,
            std::span<const std::int32_t> tokens, std::int64_t begin);
-  /// The first rows of a Program's logits in fp32, in logits_.
+  /// Returns the first rows of a Program's logits in fp32, in logits_.
   std::span<const float> rows(const program::InferenceTensors& p, const engine::HostTensors& host,
                               std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
@@ -91,7 +91,7 @@ class Generator {
 
   const runtime::Session& session_;
   telemetry::Console& console_;
-  std::optional<telemetry::Phase> preparing_;  ///< while the members below are made
+  std::optional<telemetry::Phase> preparing_;  ///< lives while the members below are made
   GeneratorOptions options_;
   program::Inference job_;
   std::unique_ptr<runtime::Device> device_;
@@ -106,7 +106,7 @@ class Generator {
   engine::HostTensors prefill_host_, decode_host_;
   std::int64_t vocabulary_;
   std::vector<float> logits_;
-  std::span<const float> last_;  ///< of logits_: of the newest token
+  std::span<const float> last_;  ///< the newest token's logits, in logits_
   Speed prefilled_, decoded_;
   std::vector<engine::Note> notes_;
   runtime::AbortOnError abort_;

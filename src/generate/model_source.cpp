@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 ModelSource open_hugging_face(const std::string& folder) {
   const std::string path = fs::absolute(folder).lexically_normal().string();
-  // A deck without data: only its model is read.
+  // The deck has no data: only its model is read.
   config::Deck deck =
       config::parse_deck("", config::hf_config_path(path),
                          {R"(data.train=["none"])", "batch.global=1", "run.steps=1", "model.from=" + path});

@@ -1,6 +1,6 @@
 #pragma once
-// A model to generate with: a checkpoint of ztrain's, or the folder of a Hugging Face model. Rank 0 alone
-// looks at what describes it: on the disks of other nodes there may be something else, or only the weights.
+// Finds a model to generate with: a checkpoint, or the folder of a Hugging Face model. Rank 0 alone reads its
+// description, because disks of other nodes may hold something else, or only the weights.
 
 #include <cstdint>
 #include <span>
@@ -17,33 +17,35 @@ struct ModelSource {
   enum class Kind : std::uint8_t { checkpoint, hugging_face };
   std::string folder;
   Kind kind = Kind::checkpoint;
-  config::Deck deck;          ///< of the run; of a Hugging Face folder, the model's dims alone are meant
-  DType dtype = DType::bf16;  ///< to compute in, where nobody says another
-  std::string origin;         ///< the Hugging Face folder that the weights once came from; "": none
-  std::int64_t origin_positions = 0;  ///< what a checkpoint recorded of that model's context; 0: nothing
-  std::vector<std::int32_t> ends;     ///< tokens that end a text of the data, as a checkpoint recorded them
+  config::Deck deck;          ///< the run's deck; for a Hugging Face folder only the model's dims are set
+  DType dtype = DType::bf16;  ///< dtype to compute in unless the user names another
+  std::string origin;         ///< Hugging Face folder that the weights once came from; "": none
+  /// Context of that model, as the checkpoint recorded it; 0: not recorded.
+  std::int64_t origin_positions = 0;
+  std::vector<std::int32_t> ends;  ///< tokens that end a text of the data, as a checkpoint recorded them
 };
 
-/// Collective: what rank 0 reads of the model, not its weights, on every rank. Throws AgreedError for a
-/// folder that is neither.
+/// Collective. Returns on every rank what rank 0 reads of the model, without its weights. Throws AgreedError
+/// if the folder is neither a checkpoint nor a model.
 ModelSource open_model(const runtime::Session& session, const std::string& folder);
 
-/// Tokens that the model was made for or trained on.
+/// Largest number of tokens that the model was made for or trained on.
 struct Context {
-  std::int64_t positions = 0;  ///< 0: not known
-  std::string from;            ///< who says so: a key and where it is
+  std::int64_t positions = 0;  ///< tokens; 0: not known
+  std::string from;            ///< source of the number: a key and where it stands
 };
 
-/// Of a checkpoint: what the model that the run started from was made for, as the checkpoint or else that
-/// model's folder says, but no less than data.sequence. Reads files: for rank 0. Throws Error for broken
-/// ones.
+/// Returns the context of a model. For a checkpoint: the context of the model that the run started from, as
+/// the checkpoint or that model's folder says, but at least data.sequence. Reads files, so only rank 0 calls
+/// it. Throws Error for broken files.
 Context context_of(const ModelSource& source);
 
-/// Tokens that end a text, of the folder or of the one that a checkpoint's run started from, while it is
-/// there; else those of the data of the run. Reads files: for rank 0. Throws Error for broken ones.
+/// Returns the tokens that end a text: of the model's folder, or of the folder that a checkpoint's run
+/// started from if it exists, else of the run's data. Reads files, so only rank 0 calls it. Throws Error for
+/// broken files.
 std::vector<std::int32_t> eos_of(const ModelSource& source);
 
-/// Fills the "model" shards; as checkpoint::load and checkpoint::import_weights, whichever it is.
+/// Fills the "model" shards with checkpoint::load or checkpoint::import_weights, whichever fits the source.
 void read_weights(const ModelSource& source, const checkpoint::Place& place,
                   std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress);
 

@@ -11,11 +11,11 @@ namespace ztrain::generate {
 namespace {
 
 struct Candidates {
-  std::vector<std::int32_t> tokens;  ///< the likeliest first, as far as `sorted` goes
-  std::vector<double> weights;       ///< by token: exp((logit - largest) / temperature)
+  std::vector<std::int32_t> tokens;  ///< likeliest first, up to `sorted`
+  std::vector<double> weights;       ///< exp((logit - largest) / temperature), by token
   std::size_t sorted = 0;
 
-  /// The likeliest tokens up to the count-th are in order.
+  /// Sorts the likeliest tokens up to the count-th.
   void sort_to(std::size_t count) {
     if (count <= sorted) return;
     const auto at = [&](std::size_t i) { return tokens.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -33,7 +33,8 @@ struct Candidates {
   }
 };
 
-/// The smallest number of likeliest tokens whose weights reach `wanted`. Few are sorted as long as few do.
+/// Returns the smallest number of likeliest tokens whose weights reach `wanted`. Sorts only a few as long as
+/// a few suffice.
 std::size_t nucleus(Candidates& c, double wanted) {
   double reached = 0;
   std::size_t count = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// The choice of the next token from its logits, on the host.
+// Chooses the next token from its logits, on the host.
 
 #include <cstdint>
 #include <span>
@@ -7,16 +7,16 @@
 namespace ztrain::generate {
 
 struct Sampling {
-  double temperature = 0.8;  ///< 0: the likeliest token
-  std::int64_t top_k = 0;    ///< only the k likeliest; 0: all
-  /// Only the likeliest tokens that together have this probability, the one that reaches it included: nucleus
-  /// sampling (Holtzman et al., "The curious case of neural text degeneration", 2020), of what top_k leaves.
+  double temperature = 0.8;  ///< 0: take the likeliest token
+  std::int64_t top_k = 0;    ///< number of likeliest tokens that are kept; 0: all
+  /// Probability that the kept likeliest tokens reach together: nucleus sampling (Holtzman et al., "The
+  /// curious case of neural text degeneration", 2020), applied to what top_k leaves.
   double top_p = 1;
 };
 
-/// Draws from softmax(logits / temperature) as far as top_k and top_p leave it; of equal logits the lower
-/// token comes first. draw: uniform in (0, 1). Throws Error when the largest logit is not finite or one is
-/// NaN.
+/// Draws from softmax(logits / temperature) over the tokens that top_k and top_p leave. Of equal logits the
+/// lower token comes first. draw is uniform in (0, 1). Throws Error if the largest logit is not finite or any
+/// is NaN.
 std::int32_t sample(std::span<const float> logits, const Sampling& sampling, double draw);
 
 }  // namespace ztrain::generate

@@ -14,8 +14,8 @@ class Arena {
  public:
   enum class Guards { off, on };
 
-  /// name ("transient") is for messages. With guards, a zone before and one behind the region are filled with
-  /// a pattern. Throws what the provider throws when there is not that much memory. The provider must outlive
+  /// name ("transient") is for messages. With guards, a zone before and one after the region are filled with
+  /// a pattern. Throws what the provider throws if there is not that much memory. The provider must outlive
   /// the arena.
   Arena(std::string name, std::int64_t bytes, Guards guards = Guards::off,
         Provider& provider = host_memory());
@@ -25,19 +25,18 @@ class Arena {
 
   const std::string& name() const { return name_; }
   std::int64_t bytes() const { return bytes_; }
-  /// Bytes that are in memory now (Provider::resident_bytes).
+  /// Returns the bytes that are in memory now (Provider::resident_bytes).
   std::int64_t resident_bytes() const;
   const Provider& provider() const { return *provider_; }
   /// Never allocates or checks: offsets come from a verified plan.
   std::byte* at(std::int64_t offset) const { return base_ + offset; }
 
-  // Both between work, as the provider's own calls.
+  // These run between work, as the provider's own calls do.
   /// Fills a range with 0xFF: NaN in every float type, -1 in the integers. Throws Error if it leaves the
   /// region.
   void poison(std::int64_t offset, std::int64_t bytes);
 
-  /// Throws Error naming the first byte outside the region that was overwritten. Without guards it does
-  /// nothing.
+  /// Throws Error naming the first byte outside the region that was overwritten. Does nothing without guards.
   void check_guards() const;
 
  private:

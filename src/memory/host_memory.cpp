@@ -23,7 +23,7 @@ namespace ztrain::memory {
 namespace {
 
 constexpr std::int64_t page = 4096;
-constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages would blur the resident size
+constexpr std::int64_t large = 32 * huge_page;  // for less, whole huge pages would blur the resident size
 
 [[noreturn]] void out_of_memory(const std::string& name, std::int64_t bytes, const std::string& reason) {
   const MachineMemory machine = machine_memory();
@@ -33,19 +33,19 @@ constexpr std::int64_t large = 32 * huge_page;  // below this, whole huge pages 
        reason.empty() ? "" : ": ", reason);
 }
 
-/// Bytes of the mapping behind a range.
+/// Returns the bytes of the mapping of a range.
 std::size_t mapped(std::int64_t bytes) {
   return static_cast<std::size_t>(round_up(bytes, page));
 }
 
-/// Null where there is none.
+/// Maps pages. Returns null if the system refuses.
 std::byte* map_pages(std::size_t size) {
   void* const mapping =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return mapping == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapping);
 }
 
-/// The same from a huge page on, of such pages where the system has them.
+/// Maps pages from the start of a huge page on, and asks for huge pages.
 std::byte* map_huge_pages(std::size_t size) {
   std::byte* const begin = map_pages(size + huge_page);
   if (begin == nullptr) return nullptr;
@@ -53,15 +53,15 @@ std::byte* map_huge_pages(std::size_t size) {
   const auto before = static_cast<std::size_t>(-address % huge_page);
   if (before > 0) munmap(begin, before);
   if (before < huge_page) munmap(begin + before + size, huge_page - before);
-  madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: small pages do as well
+  madvise(begin + before, size, MADV_HUGEPAGE);  // this is a hint: small pages work as well
   return begin + before;
 }
 
 class HostMemory final : public Provider {
  public:
   std::byte* allocate(const std::string& name, std::int64_t bytes) override {
-    // Mapping never fails for lack of memory, touching does, and then the kernel kills the process without a
-    // word.
+    // Mapping never fails for lack of memory. Touching does, and then the kernel kills the process without a
+    // message.
     const MachineMemory machine = machine_memory();
     if (machine.total > 0 && bytes > machine.available) out_of_memory(name, bytes, "");
     std::byte* const data = bytes >= large ? map_huge_pages(mapped(bytes)) : map_pages(mapped(bytes));
@@ -102,7 +102,7 @@ void HugeBuffer::touch(const AllocationProgress& progress) const {
   in_parallel(parts, [&](int i) {
     const std::int64_t begin = i * part, end = std::min(bytes_, begin + part);
     for (std::int64_t at = begin; at < end; at += page) {
-      // Volatile: the compiler may not leave out a write of what is there already.
+      // volatile keeps the compiler from leaving out a write of the value that is there.
       volatile std::byte& first = data_[at];
       first = std::byte{0};
     }

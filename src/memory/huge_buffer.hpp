@@ -1,5 +1,6 @@
 #pragma once
-// Large regions of the host's memory on huge pages: for what is read past the page cache, and to be pinned.
+// Large regions of the host's memory on huge pages, for data that are read past the page cache, and to be
+// pinned.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,8 @@ namespace ztrain::memory {
 
 inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
-/// Begins on a huge page, and is of such pages where the system has them: a disk then gets few long stretches
-/// of memory, and is faster by half for it (docs/performance.md). A whole number of them is taken.
+/// Memory that begins on a huge page and consists of whole ones if the system has them. A disk then gets few
+/// long runs of memory, and is faster by half (docs/performance.md).
 class HugeBuffer {
  public:
   explicit HugeBuffer(std::int64_t bytes);
@@ -19,17 +20,17 @@ class HugeBuffer {
   HugeBuffer& operator=(const HugeBuffer&) = delete;
   ~HugeBuffer();
 
-  /// Null where there is no memory.
+  /// Null if there was no memory.
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
 
-  /// Asks for pages of a NUMA node from now on. If the system refuses, pages are of the node of the thread
+  /// Asks for pages of a NUMA node from now on. If the system refuses, pages come from the node of the thread
   /// that touches them first.
   void prefer_node(int node) const;
-  /// Takes all pages, as zeros, on all cores that this process may use. progress may be empty.
+  /// Touches all pages, as zeros, on all cores that this process may use. progress may be empty.
   void touch(const AllocationProgress& progress) const;
 
-  /// What a buffer of so many bytes takes.
+  /// Returns the bytes that a buffer of this size takes.
   static constexpr std::int64_t taken(std::int64_t bytes) {
     return (bytes + huge_page - 1) / huge_page * huge_page;
   }

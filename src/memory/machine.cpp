@@ -10,11 +10,11 @@
 namespace ztrain::memory {
 namespace {
 
-/// What the two versions of control groups call the same things.
+/// Names that the two versions of control groups have for the same things.
 struct Version {
-  std::string_view controllers;  ///< of a line of /proc/self/cgroup, "NUMBER:CONTROLLERS:GROUP"
+  std::string_view controllers;  ///< controllers of a line of /proc/self/cgroup, "NUMBER:CONTROLLERS:GROUP"
   const char *folder, *limit, *used;
-  std::array<std::string_view, 2> page_cache;  ///< keys of memory.stat, with what groups below have
+  std::array<std::string_view, 2> page_cache;  ///< keys of memory.stat that include the groups below
 };
 constexpr Version versions[] = {
     {"", "", "memory.max", "memory.current", {"inactive_file", "active_file"}},
@@ -25,14 +25,14 @@ constexpr Version versions[] = {
      {"total_inactive_file", "total_active_file"}},
 };
 
-/// The number in a one-line file; -1 when it is missing or says "max".
+/// Returns the number in a one-line file; -1 if the file is missing or says "max".
 std::int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::int64_t value = -1;
   return file >> value ? value : -1;
 }
 
-/// A group's page cache counts as used but is given back when memory is asked for.
+/// Returns a group's page cache, which counts as used but is given back when memory is asked for.
 std::int64_t reclaimable(const std::string& folder, const Version& version) {
   std::ifstream file(folder + "/memory.stat");
   std::int64_t total = 0, value = 0;
@@ -41,7 +41,7 @@ std::int64_t reclaimable(const std::string& folder, const Version& version) {
   return total;
 }
 
-/// The limits of a group and of those above it.
+/// Applies the limits of a group and of those above it.
 void apply(MachineMemory& memory, const Version& version, std::string group, const std::string& root) {
   while (group.starts_with('/')) {
     const std::string folder = root + version.folder + (group == "/" ? "" : group) + "/";

@@ -16,7 +16,8 @@
 namespace ztrain::memory {
 namespace {
 
-constexpr std::int64_t chunk = std::int64_t{4} << 20;  ///< that read() and write() have in memory at once
+/// Bytes that read() and write() hold in memory at once.
+constexpr std::int64_t chunk = std::int64_t{4} << 20;
 
 void carry_out(const std::unique_ptr<NvmeStore::Transfer>& transfer) {
   transfer->start();
@@ -35,7 +36,7 @@ struct NvmeMemory::Region {
 
   std::int64_t offset(const void* data) const { return static_cast<const std::byte*>(data) - base; }
   bool contains(const std::byte* data) const { return base <= data && data < base + bytes; }
-  /// Memory for any of the pieces that each_chunk visits.
+  /// Returns memory for any of the pieces that each_chunk visits.
   static NvmePages memory_for(std::int64_t count) {
     return nvme_pages(std::min(chunk, count + 2 * nvme_page));
   }
@@ -75,7 +76,7 @@ std::byte* NvmeMemory::allocate(const std::string& name, std::int64_t bytes) {
   }
   if (regions_.size() > 1) return base;
   speed_ = regions_.back()->store.measure();
-  fill(base, 0, std::min(whole, speed_.bytes));  // which it wrote over
+  fill(base, 0, std::min(whole, speed_.bytes));  // the measurement wrote over these bytes
   return base;
 }
 

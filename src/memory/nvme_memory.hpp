@@ -1,6 +1,6 @@
 #pragma once
 // NVMe as a kind of memory: arenas whose addresses name bytes of an NvmeStore. Nothing may be read or written
-// through them; whoever does is stopped by the system at once.
+// through the addresses; the system stops an access at once.
 
 #include <memory>
 #include <string>
@@ -16,29 +16,31 @@ class NvmeMemory final : public Provider {
   explicit NvmeMemory(NvmeOptions options);
   ~NvmeMemory() override;
 
-  /// Makes a store of so many bytes. Throws what NvmeStore throws; without folders, an Error that names the
-  /// key of the deck.
+  /// Makes a store of this many bytes. Throws what NvmeStore throws; without folders, throws Error that names
+  /// the key of the deck.
   std::byte* allocate(const std::string& name, std::int64_t bytes) override;
   void release(std::byte* data, std::int64_t bytes) noexcept override;
   bool host_accessible() const override { return false; }
-  // Any bytes, some MiB at a time, through memory of their own.
+  // These take any bytes, and move them some MiB at a time through memory of their own.
   void fill(void* data, int value, std::int64_t bytes) override;
   void write(void* data, const void* host, std::int64_t bytes) override;
   void read(void* host, const void* data, std::int64_t bytes) const override;
-  /// Of the folders' file systems, those that several share as often as they do.
+  /// Returns the limits of the folders' file systems. A file system that several folders share counts that
+  /// often.
   MachineMemory limits() const override;
   std::int64_t resident_bytes(const std::byte*, std::int64_t) const override { return 0; }
 
-  /// A transfer of [kept, kept + bytes) from or to the host's memory; null where these are no whole pages,
-  /// which read() and write() are for. to_end: nothing else is kept behind it in its last page.
+  /// Prepares a transfer of [kept, kept + bytes) from or to the host's memory. Returns null if these are not
+  /// whole pages, for which read() and write() are. to_end says that the last page holds nothing after these
+  /// bytes.
   std::unique_ptr<NvmeStore::Transfer> transfer(bool writes, std::byte* kept, std::byte* host,
                                                 std::int64_t bytes, bool to_end);
   /// Tells all stores of memory that transfers work on (NvmeStore::register_memory).
   void register_memory(void* host, std::int64_t bytes);
 
-  /// How it goes, for the log; "" before anything was allocated.
+  /// Describes the stores for the log; "" before anything was allocated.
   std::string description() const;
-  /// A sentence where it is much too slow; else "".
+  /// Returns a sentence if the drives are much too slow, else "".
   std::string warning() const;
 
  private:

@@ -16,7 +16,7 @@
 namespace ztrain::memory {
 namespace {
 
-constexpr double slow = 100e6;  ///< bytes a second, under which drives are hardly NVMe
+constexpr double slow = 100e6;  ///< bytes per second below which drives are hardly NVMe
 
 std::unique_ptr<NvmeCarrier> make_carrier(const NvmeOptions& options, NvmeWork& work, NvmeSteps steps,
                                           NvmeSystem& system, std::string& refused) {
@@ -29,13 +29,13 @@ std::unique_ptr<NvmeCarrier> make_carrier(const NvmeOptions& options, NvmeWork& 
 
 }  // namespace
 
-/// What transfers need of their store, for as long as there is one of them.
+/// State that transfers need of their store, as long as any of them exists.
 struct NvmeStore::Core {
   NvmeOptions options;
   std::int64_t bytes;
   std::shared_ptr<NvmeSystem> system;
   NvmeFiles files;
-  std::vector<std::uint64_t> sums;  ///< of each page, see NvmeRequest; empty: none are kept
+  std::vector<std::uint64_t> sums;  ///< checksum of each page, see NvmeRequest; empty: none are kept
   NvmeWork work;
   std::string refused;  ///< what the system does not allow, and why
   std::unique_ptr<NvmeCarrier> carrier;
@@ -169,7 +169,7 @@ void NvmeStore::register_memory(void* memory, std::int64_t bytes) {
 }
 
 NvmeSpeed NvmeStore::measure() {
-  constexpr double long_enough = 0.2;  // seconds
+  constexpr double long_enough = 0.2;  // seconds of the measurement
   const std::int64_t span = core_->options.depth * core_->options.block_bytes;
   const std::int64_t bytes = std::min(core_->bytes, 2 * span), most = std::min(core_->bytes, 16 * span);
   const NvmePages memory = nvme_pages(bytes);

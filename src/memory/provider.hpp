@@ -1,5 +1,5 @@
 #pragma once
-// Where the bytes of an arena come from, and how the host reaches them.
+// Provides the bytes of an arena, and the host's access to them.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,45 +10,44 @@
 namespace ztrain::memory {
 
 struct MachineMemory {
-  std::int64_t total = 0;  ///< bytes; of the machine, or of the job's control group where that is smaller
-  /// Bytes that can be had without swapping; 0 with total 0 where /proc does not tell.
+  std::int64_t total = 0;  ///< bytes of the machine, or of the job's control group if that has less
+  /// Bytes that can be had without swapping; 0, as total, if /proc does not tell.
   std::int64_t available = 0;
-  bool in_group = false;  ///< a control group bounds one of them
+  bool in_group = false;  ///< whether a control group bounds one of them
 };
 
-/// How much memory the machine has for us.
+/// Returns the memory that the machine has for this process.
 MachineMemory machine_memory();
 
-/// Behind an amount of a MachineMemory that is in_group, for messages.
+/// Follows an amount of a MachineMemory that is in_group, in messages.
 inline constexpr const char* of_control_group = " (within the limit of the job's control group)";
 
-/// `memory`, where no more than what the control groups of a process leave, and those above them: how batch
-/// systems bound a job. groups: what /proc/PROCESS/cgroup says, of version 1, 2 or both; root: where they are
-/// mounted.
+/// Returns `memory` within the limits of a process's control groups and those above them, with which batch
+/// systems bound a job. groups is the text of /proc/PROCESS/cgroup, of version 1, 2 or both; root is where
+/// they are mounted.
 MachineMemory within_control_groups(MachineMemory memory, const std::string& groups, const std::string& root);
 
 /// Called during an allocation with the bytes that are ready and the bytes in all. Calls come from any
 /// thread, one at a time.
 using AllocationProgress = std::function<void(std::int64_t done, std::int64_t of)>;
 
-/// Memory of one kind: the host's, or a device's. Outlives what was allocated from it. As long as nothing
-/// else is said it is the host's, and taken at once.
+/// Memory of one kind: the host's, or a device's. Must outlive its allocations. By default it is the host's.
 class Provider {
  public:
   virtual ~Provider() = default;
 
-  /// bytes > 0; what is given is aligned to 4096 and all zero. `name` ("transient arena") is for messages.
-  /// Throws Error when there is not that much, with both figures.
+  /// Allocates bytes > 0, aligned to 4096 and all zero. `name` ("transient arena") is for messages. Throws
+  /// Error with both figures if there is not that much.
   virtual std::byte* allocate(const std::string& name, std::int64_t bytes) = 0;
   virtual void release(std::byte* data, std::int64_t bytes) noexcept = 0;
-  /// Later calls of allocate() that take long report to `progress`.
+  /// Makes later calls of allocate() that take long report to `progress`.
   virtual void report_progress_to(AllocationProgress) {}
 
-  /// Whether the host may read and write it through its addresses.
+  /// Returns whether the host may read and write it through its addresses.
   virtual bool host_accessible() const { return true; }
 
-  // Between work: whoever calls these has made sure that nothing else is under way on the ranges. They return
-  // when the bytes are in place.
+  // These run between work: the caller has made sure that nothing else is under way on the ranges. They
+  // return when the bytes are in place.
   virtual void fill(void* data, int value, std::int64_t bytes) {
     std::memset(data, value, static_cast<std::size_t>(bytes));
   }
@@ -59,13 +58,14 @@ class Provider {
     std::memcpy(host, data, static_cast<std::size_t>(bytes));
   }
 
-  /// What this kind of memory has in all, and has left. total 0: unknown.
+  /// Returns what this kind of memory has in all and has left. total 0: unknown.
   virtual MachineMemory limits() const { return machine_memory(); }
-  /// Bytes of a range that are in memory now.
+  /// Returns the bytes of a range that are in memory now.
   virtual std::int64_t resident_bytes(const std::byte*, std::int64_t bytes) const { return bytes; }
 };
 
-/// The host's memory. Large regions start on huge pages (2 MiB); pages that were never touched take none.
+/// Returns the host's memory. Large regions start on huge pages (2 MiB); pages that were never touched take
+/// none.
 Provider& host_memory();
 
 }  // namespace ztrain::memory

@@ -13,8 +13,8 @@ namespace ztrain::optim {
 struct AdamW8bit {
   static constexpr std::string_view name = "adamw_8bit";
   static constexpr std::string_view doc = "adamw with block-wise 8-bit moments (Dettmers et al., 2022)";
-  using Uncoded = AdamW;                                ///< the rule that steps the decoded states
-  using Codecs = std::tuple<SignedCode, UnsignedCode>;  ///< of its states, each followed by its scales
+  using Uncoded = AdamW;                                ///< rule that steps the decoded states
+  using Codecs = std::tuple<SignedCode, UnsignedCode>;  ///< codes of its states, each followed by its scales
 
   static std::vector<StateInfo> states(const Settings&) {
     return {{"exp_avg", DType::u8},

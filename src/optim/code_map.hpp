@@ -19,19 +19,19 @@
 
 namespace ztrain::optim {
 
-/// `size` magnitudes in rising order, and what finds the one nearest to a number in [0, 1].
+/// `size` magnitudes in rising order, and the tables that find the one nearest to a number in [0, 1].
 template <std::size_t size>
 struct CodeMap {
-  /// Numbers are found by exponent and upper seven bits of the mantissa, down to 2^-22; anything less is in
-  /// cell 0. In between, a cell holds at most one threshold.
+  /// Numbers are found by their exponent and the upper seven bits of the mantissa, down to 2^-22; smaller
+  /// numbers are in cell 0. A cell holds at most one threshold.
   static constexpr std::int32_t first_cell = std::bit_cast<std::uint32_t>(0x1p-22f) >> 16;
   static constexpr std::int32_t cells = (std::bit_cast<std::uint32_t>(1.0f) >> 16) - first_cell + 1;
 
   std::array<float, size> value{};
-  std::array<float, size> threshold{};       ///< above it the next code is nearer
-  std::array<std::uint8_t, cells> lowest{};  ///< the code of the smallest number in a cell
+  std::array<float, size> threshold{};       ///< a number above it is nearer to the next code
+  std::array<std::uint8_t, cells> lowest{};  ///< code of the smallest number in a cell
 
-  /// magnitude >= 0; above 1, infinite and NaN are in the last cell.
+  /// Returns the cell of a magnitude >= 0. Magnitudes above 1, infinity and NaN are in the last cell.
   static constexpr std::int32_t cell(float magnitude) {
     const std::int32_t c =
         static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(magnitude) >> 16) - first_cell;
@@ -44,9 +44,9 @@ struct CodeMap {
   }
 };
 
-/// decades 10^-6 to 10^0, decade i with first << i fractions. The fractions end one code short of `size`, or
-/// just there, and then the last is moved; in both cases the last code is 1. keep_positive: no number above 0
-/// is nearest to code 0.
+/// Returns the map of decades 10^-6 to 10^0, of which decade i has first << i fractions. If the fractions
+/// fill `size` codes, the last one is moved to 1; if they end one code short, 1 is added. With keep_positive,
+/// no number above 0 gets code 0.
 template <std::size_t size>
 constexpr CodeMap<size> dynamic_map(std::size_t first, bool keep_positive) {
   CodeMap<size> map;
@@ -59,7 +59,7 @@ constexpr CodeMap<size> dynamic_map(std::size_t first, bool keep_positive) {
   map.value[size - 1] = 1;
   for (std::size_t c = 0; c + 1 < size; ++c)
     map.threshold[c] = static_cast<float>((double{map.value[c]} + double{map.value[c + 1]}) / 2);
-  map.threshold[size - 1] = std::numeric_limits<float>::infinity();  // nothing is above the last code
+  map.threshold[size - 1] = std::numeric_limits<float>::infinity();  // no code is above the last one
   if (keep_positive) map.threshold[0] = 0;
   std::size_t low = 0;
   for (std::int32_t cell = 1; cell < map.cells; ++cell) {
@@ -73,7 +73,7 @@ constexpr CodeMap<size> dynamic_map(std::size_t first, bool keep_positive) {
 inline constexpr CodeMap<128> signed_magnitudes = dynamic_map<128>(1, false);
 inline constexpr CodeMap<256> unsigned_magnitudes = dynamic_map<256>(2, true);
 
-/// Whether no cell holds two thresholds, so that one comparison ends the search.
+/// Returns whether no cell holds two thresholds, so that one comparison ends the search.
 template <std::size_t size>
 constexpr bool cells_suffice(const CodeMap<size>& map) {
   for (std::size_t cell = 0; cell + 1 < map.lowest.size(); ++cell)
@@ -82,7 +82,7 @@ constexpr bool cells_suffice(const CodeMap<size>& map) {
 }
 static_assert(cells_suffice(signed_magnitudes) && cells_suffice(unsigned_magnitudes));
 
-/// Numbers of either sign: first moments.
+/// Codes of numbers of either sign, for first moments.
 struct SignedCode {
   using Map = CodeMap<128>;
   static constexpr const Map& map = signed_magnitudes;
@@ -98,18 +98,18 @@ struct SignedCode {
   static constexpr float magnitude(float number) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(number) & 0x7fffffffu);
   }
-  /// There is one zero: its code has no sign.
+  /// Zero has one code, without a sign.
   static constexpr std::uint8_t with_sign(std::uint8_t code, float number) {
     return static_cast<std::uint8_t>(code == 0 ? 0u : code | std::bit_cast<std::uint32_t>(number) >> 31 << 7);
   }
   static constexpr float decode(std::uint8_t code) { return values[code]; }
-  /// With a copy of the map: where kernels cannot address the program's constants.
+  /// Decodes with a copy of the map, for kernels that cannot address the program's constants.
   static constexpr float decode(const Map& copy, std::uint8_t code) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(copy.value[code & 127u]) | (code & 128u) << 24);
   }
 };
 
-/// Numbers >= 0: second moments.
+/// Codes of numbers >= 0, for second moments.
 struct UnsignedCode {
   using Map = CodeMap<256>;
   static constexpr const Map& map = unsigned_magnitudes;
@@ -120,7 +120,7 @@ struct UnsignedCode {
   static constexpr float decode(const Map& copy, std::uint8_t code) { return copy.value[code]; }
 };
 
-/// The code of a number in [-1, 1], or in [0, 1].
+/// Returns the code of a number in [-1, 1], or in [0, 1] for unsigned codes.
 template <class Codec>
 constexpr std::uint8_t encode(float number) {
   const float magnitude = Codec::magnitude(number);

@@ -24,7 +24,7 @@
 
 namespace ztrain::optim {
 
-/// What a deck sets for the whole job. A rule reads what it needs.
+/// Settings that a deck makes for the whole job. A rule reads those that it needs.
 struct Settings {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -33,33 +33,33 @@ struct Settings {
   bool nesterov = false;
 };
 
-/// What differs between groups of parameters.
+/// Factors that differ between groups of parameters.
 struct Group {
   double lr_scale = 1;      ///< factor of the learning rate
   double weight_decay = 0;  ///< factor of the decay, as the rule defines it
 };
 
-/// One state that is kept beside each parameter.
+/// A state that is kept beside each parameter.
 struct StateInfo {
   std::string name;
-  std::optional<DType> dtype;  ///< none: precision.moments
+  std::optional<DType> dtype;  ///< none: the type of precision.moments
   std::int64_t granule = 1;    ///< parameter elements per item, counted from the parameter's start
 };
 
 struct Info {
   std::string_view name;
   std::string_view doc;
-  /// Throws Error when the settings contradict each other.
+  /// Throws Error if the settings contradict each other.
   std::vector<StateInfo> (*states)(const Settings&);
 };
 
-/// Items with a granule above 1 cover so many elements: the quantum on which parameters start and shards are
-/// cut, so that no item straddles ranks.
+/// Elements that an item with a granule above 1 covers. It is the quantum on which parameters start and
+/// shards are cut, so no item straddles ranks.
 inline constexpr std::int64_t block = 256;
 
 const std::vector<Info>& table();
 
-/// Throws Error naming the known ones.
+/// Returns the optimizer of this name. Throws Error that lists the known ones.
 const Info& find(std::string_view name);
 
 std::vector<std::string> names();

@@ -1,5 +1,5 @@
 #pragma once
-// The optimizers there are: to add one, write its header beside these and name it here.
+// Lists the optimizers. To add one, write its header beside these and name it here.
 
 #include <tuple>
 

@@ -40,7 +40,7 @@ const ScheduleInfo* find_schedule(std::string_view name) {
   return row == std::end(rows) ? nullptr : row;
 }
 
-/// How far step is on the way from begin to end, within [0, 1].
+/// Returns how far step is on the way from begin to end, within [0, 1].
 double fraction(std::int64_t step, std::int64_t begin, std::int64_t end) {
   if (step >= end) return 1;
   return step <= begin ? 0 : static_cast<double>(step - begin) / static_cast<double>(end - begin);
@@ -75,7 +75,7 @@ double learning_rate(const Schedule& schedule, double peak, std::int64_t step, s
 }
 
 double bias_correction(double beta, std::int64_t t) {
-  return -std::expm1(static_cast<double>(t) * std::log(beta));  // log(0) = -inf gives 1, as it should
+  return -std::expm1(static_cast<double>(t) * std::log(beta));  // log(0) = -inf correctly gives 1
 }
 
 }  // namespace ztrain::optim

@@ -16,15 +16,15 @@
 
 namespace ztrain::optim {
 
-/// [schedule] of the deck.
+/// Values of [schedule] in the deck.
 struct Schedule {
-  std::string name;         ///< of a row of schedules()
+  std::string name;         ///< name of a row of schedules()
   std::int64_t warmup = 0;  ///< steps
   std::int64_t decay = 0;   ///< steps of the final decay, if the schedule has one
   double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
 };
 
-/// How far a step is on its way after the warmup, from 0 to 1. From step T on both stay 1.
+/// Progress of a step after the warmup, from 0 to 1. From step T on both members stay 1.
 struct Progress {
   double whole;  ///< (step - w) / (T - w)
   double tail;   ///< (step - (T - d)) / d; 0 until step T - d
@@ -32,25 +32,25 @@ struct Progress {
 
 struct ScheduleInfo {
   std::string_view name;
-  std::string_view doc;  ///< What the learning rate does after the warmup, without the full stop.
+  std::string_view doc;  ///< Text on how the learning rate goes after the warmup, without the full stop.
   bool needs_decay;      ///< Whether the schedule has a final decay, and a deck must give schedule.decay.
-  double (*factor)(const Progress&);  ///< 1 at the peak, 0 at the final learning rate.
+  double (*factor)(const Progress&);  ///< Returns 1 at the peak and 0 at the final learning rate.
 };
 
-/// All rows, in the order in which messages and documentation list them.
+/// Returns all rows, in the order in which messages and documentation list them.
 std::span<const ScheduleInfo> schedules();
 
 std::vector<std::string> schedule_names();
 
-/// Whether the schedule has a final decay; false if there is no schedule of its name.
+/// Returns whether the schedule has a final decay; false if no schedule has this name.
 bool needs_decay(const Schedule& schedule);
 
-/// The learning rate of optimizer step `step`. Throws Error naming schedule.name when there is no such
+/// Returns the learning rate of optimizer step `step`. Throws Error naming schedule.name if there is no such
 /// schedule.
 double learning_rate(const Schedule& schedule, double peak, std::int64_t step, std::int64_t total_steps);
 
-/// 1 - beta^t, t >= 1 the number of optimizer steps taken including this one: what Adam divides its moments
-/// by (Kingma and Ba, "Adam", ICLR 2015). Accurate for beta near 1.
+/// Returns 1 - beta^t, by which Adam divides its moments (Kingma and Ba, "Adam", ICLR 2015). t >= 1 is the
+/// number of optimizer steps taken, this one included. Accurate for beta near 1.
 double bias_correction(double beta, std::int64_t t);
 
 }  // namespace ztrain::optim

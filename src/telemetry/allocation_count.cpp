@@ -6,7 +6,7 @@
 
 namespace {
 
-// Operators new and delete have no object to keep their state in.
+// These are global because operators new and delete have no object to keep state in.
 std::atomic<bool> counting{false};
 std::atomic<std::int64_t> calls{0};
 std::atomic<std::int64_t> bytes{0};

@@ -7,13 +7,13 @@
 
 namespace ztrain::telemetry {
 
-/// How many AllocationPause objects the thread has.
+/// Number of AllocationPause objects of this thread.
 inline int& allocation_pauses() {
   static thread_local int pauses = 0;
   return pauses;
 }
 
-/// While it lives, allocations of this thread do not count: around a library's calls.
+/// While it lives, allocations of this thread do not count. Stands around calls of libraries.
 class AllocationPause {
  public:
   AllocationPause() { ++allocation_pauses(); }
@@ -22,7 +22,7 @@ class AllocationPause {
   AllocationPause& operator=(const AllocationPause&) = delete;
 };
 
-/// While it lives, calls to operator new on all threads are counted. One at a time.
+/// While it lives, calls to operator new on all threads are counted. Only one may live at a time.
 class AllocationCount {
  public:
   AllocationCount();

@@ -26,7 +26,7 @@ namespace {
 constexpr int usual_columns = 80;
 constexpr const char* remove_text = "\r\033[K";
 
-/// Of a terminal; 0 where there is none, or one that understands no control sequences.
+/// Returns the columns of a terminal, or 0 if the file is none or understands no control sequences.
 int columns_of(int file) {
   const char* terminal = std::getenv("TERM");
   if (isatty(file) == 0 || (terminal != nullptr && std::strcmp(terminal, "dumb") == 0)) return 0;
@@ -129,7 +129,7 @@ std::string Console::unwritten() const {
   return fmt::format("stdout: cannot write all that was to be printed: {}", text_of_errno(error_));
 }
 
-/// A watchdog calls it where another thread may be stuck in a write to a dead file.
+/// The lock is only tried: a watchdog calls this while another thread may be stuck in a write to a dead file.
 void Console::clear() {
   const std::unique_lock lock(mutex_, std::chrono::seconds(1));
   if (lock.owns_lock()) remove_line();
@@ -144,7 +144,8 @@ void Console::write(std::FILE* file, std::string_view text) {
   if (!written && file == outlet_.lines && error_ == 0) error_ = errno;
   unfinished_ = text.back() != '\n';
   const double now = outlet_.now();
-  if (now - last_line_ < outlet_.first) intervals_.clear();  // they come again: the next stall is a new one
+  if (now - last_line_ < outlet_.first)
+    intervals_.clear();  // lines come regularly again, so the next stall is a new one
   last_line_ = last_output_ = now;
 }
 
@@ -174,7 +175,8 @@ void Console::look() {
     append(phase, line);
 }
 
-/// A line that is too long would go on in the next one, which nothing removes. The time at its end is kept.
+/// Cuts a line that would run into the next row, which nothing would remove. Keeps the time at the line's
+/// end.
 void Console::rewrite(std::string line) {
   const auto room = static_cast<std::size_t>(std::max(outlet_.columns - 1, 1));
   if (line.size() > room) {
@@ -206,7 +208,7 @@ ConsoleThread::~ConsoleThread() {
 }
 
 void ConsoleThread::watch() {
-  const AllocationPause pause;  // a line that is printed is no part of a step
+  const AllocationPause pause;  // allocations for a printed line do not count as the step's
   const std::chrono::duration<double> between(console_.between_looks());
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, between, [this] { return stop_; })) console_.look();

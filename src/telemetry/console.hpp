@@ -1,10 +1,9 @@
 #pragma once
-// All that rank 0 tells its user goes through a Console, which also says where the program is while nothing
-// else has been printed for long. That line is rewritten where the user watches (stderr is a terminal), and
-// is gone before anything else is printed; elsewhere, as in a job's log, it is a line of its own, at
-// intervals that grow. It goes to stderr: stdout may be a program's input, and Open MPI gives the ranks'
-// stdout a terminal of its own, whatever becomes of it. Under mpirun stderr is a pipe, so that logs get whole
-// lines.
+// Prints everything that rank 0 tells its user, and says where the program is if nothing else was printed for
+// long. If stderr is a terminal, this line of progress is rewritten, and removed before anything else is
+// printed. Elsewhere, as in a job's log, it is a line of its own, at growing intervals. Progress goes to
+// stderr, because stdout may be a program's input, and Open MPI gives the ranks' stdout a terminal of its
+// own. Under mpirun stderr is a pipe, so logs get whole lines.
 
 #include <array>
 #include <condition_variable>
@@ -23,25 +22,25 @@ namespace ztrain::telemetry {
 class Console;
 class Watchdog;
 
-/// What is under way, for as long as it lives. Phases nest: the innermost is told of. They begin
-/// and end in one thread, that which uses the console. Neither beginning nor ending one allocates.
+/// Names work that is under way while this lives. Phases nest, and the innermost is shown. They begin and end
+/// on the thread that uses the console. Neither allocates.
 class Phase {
  public:
-  /// Where the work is: "op 3 of 146". Called from another thread while the phase lives; it must not use the
-  /// console. A lambda that captures one pointer does not allocate.
+  /// Returns where the work is, such as "op 3 of 146". Another thread calls it while the phase lives; it must
+  /// not use the console. A lambda that captures one pointer does not allocate.
   using Detail = std::function<std::string()>;
 
-  /// kind: "reading the checkpoint", which outlives the phase. Phases of one kind share the interval between
-  /// the lines of a log.
+  /// `kind`, such as "reading the checkpoint", outlives the phase. Phases of one kind share the interval
+  /// between lines of a log.
   Phase(Console& console, const char* kind, Detail detail = {});
-  /// One of many: kind "step" and number 3 are told of as "step 3".
+  /// Begins one phase of many: kind "step" and number 3 are shown as "step 3".
   Phase(Console& console, const char* kind, std::int64_t number, Detail detail = {});
   ~Phase();
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
-  /// Where the work is, from now on: "1.50 GiB of 4.00 GiB". Kept as far as it fits a line. Any thread, while
-  /// the phase lives.
+  /// Sets where the work is, such as "1.50 GiB of 4.00 GiB". Cuts what does not fit a line. Any thread may
+  /// call it while the phase lives.
   void at(std::string_view where);
 
  private:
@@ -58,45 +57,45 @@ class Phase {
   Phase* outer_ = nullptr;
 };
 
-/// Where a Console prints, and how patient it is.
+/// Says where a Console prints, and how patient it is.
 struct Outlet {
   std::FILE* lines = stdout;
   std::FILE* progress = stderr;
-  int columns = 0;                   ///< of the terminal that progress goes to; 0: none
-  bool together = true;              ///< lines and progress end in one file or terminal
-  bool watched = false;              ///< lines go to a terminal, which would obey control characters
-  double first = 10;                 ///< seconds without a line before one of progress
-  double longest = 300;              ///< seconds between two lines of a log on phases of one kind, at most;
-                                     ///< they grow anew once two printed lines are less than `first` apart
-  double between_looks = 1;          ///< of a ConsoleThread, in seconds of the machine's clock
-  std::function<double()> now = {};  ///< seconds; empty: the machine's steady clock
+  int columns = 0;       ///< columns of the terminal that progress goes to; 0: not a terminal
+  bool together = true;  ///< whether lines and progress end in one file or terminal
+  bool watched = false;  ///< whether lines go to a terminal, which would obey control characters
+  double first = 10;     ///< seconds without a line before progress is shown
+  double longest = 300;  ///< most seconds between two lines of a log on phases of one kind; intervals start
+                         ///< anew when two printed lines are less than `first` apart
+  double between_looks = 1;          ///< seconds between looks of a ConsoleThread
+  std::function<double()> now = {};  ///< clock in seconds; empty: the machine's steady clock
 
-  /// The process's stdout and stderr.
+  /// Returns the process's stdout and stderr.
   static Outlet of_process();
 };
 
 class Console {
  public:
-  /// Says nothing: for ranks other than 0. Where there is a watchdog, phases that begin, go on or end are
-  /// progress to it; it lives longer.
+  /// Makes a console that prints nothing, for ranks other than 0. If there is a watchdog, phases that begin,
+  /// go on or end are progress to it; it must outlive the console.
   explicit Console(Watchdog* watchdog = nullptr);
   explicit Console(Outlet outlet, Watchdog* watchdog = nullptr);
-  /// Removes what was to be rewritten.
+  /// Removes a line that was to be rewritten.
   ~Console();
 
-  /// Prints text on stdout: lines, or parts of one, behind which no progress is told of where it would come
-  /// between. What names in it would tell a terminal to do is written out (printable_lines). Any thread.
+  /// Prints text on stdout: lines or parts of lines. While a line is unfinished, no progress is printed.
+  /// Writes out control characters (printable_lines). Any thread may call it.
   void print(std::string_view text);
-  /// The same as it is, for what a model says; on a terminal control characters are written out.
+  /// Prints bytes as they are, for a model's text. On a terminal, control characters are written out.
   void print_bytes(std::string_view bytes);
-  /// The same on stderr.
+  /// Prints text on stderr.
   void print_error(std::string_view text);
-  /// That some of what was printed on stdout could not be written; "" where all was.
+  /// Returns a message if part of stdout could not be written, else "".
   std::string unwritten() const;
-  /// Before something else than this object writes to the terminal.
+  /// Removes the line of progress before something else writes to the terminal.
   void clear();
 
-  /// Says where the program is if that is due. Called over and over, by a ConsoleThread.
+  /// Shows where the program is if that is due. A ConsoleThread calls it again and again.
   void look();
   double between_looks() const { return outlet_.between_looks; }
 
@@ -116,16 +115,17 @@ class Console {
   Outlet outlet_;
   Watchdog* watchdog_ = nullptr;
   Phase* innermost_ = nullptr;
-  double last_output_ = 0;                                ///< of any kind
-  double last_line_ = 0;                                  ///< that was printed
-  bool shown_ = false;                                    ///< a line that is to be rewritten or removed
-  int error_ = 0;                                         ///< of the first failed write to lines (errno)
-  bool unfinished_ = false;                               ///< the last line printed has no end yet
-  std::map<std::string, double, std::less<>> intervals_;  ///< of a log, by kind of phase; else outlet_.first
+  double last_output_ = 0;   ///< time of the last output of any kind
+  double last_line_ = 0;     ///< time of the last printed line
+  bool shown_ = false;       ///< whether a line is shown that is to be rewritten or removed
+  int error_ = 0;            ///< errno of the first failed write to `lines`
+  bool unfinished_ = false;  ///< whether the last printed line has no end yet
+  /// Intervals of a log by kind of phase; outlet_.first if a kind is missing.
+  std::map<std::string, double, std::less<>> intervals_;
 };
 
-/// Looks at a console from a thread of its own, while it lives. Signals that are to be blocked in that thread
-/// are blocked before.
+/// Looks at a console from its own thread while it lives. Signals that this thread should not take must be
+/// blocked before.
 class ConsoleThread {
  public:
   explicit ConsoleThread(Console& console);

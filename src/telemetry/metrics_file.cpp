@@ -25,7 +25,8 @@ constexpr const char* key = "run.output";
        text_of_failed_write(errno, 0, "set run.output to a folder that can be written"));
 }
 
-/// To read it as well, should its name be lost. A symbolic link would have another file written.
+/// Opens the file for reading too, in case its name is lost. Refuses a symbolic link, which would have
+/// another file written.
 int open_lines(const std::string& path) {
   return open_file(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, key);
 }
@@ -55,7 +56,7 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
   return seconds;
 }
 
-/// The step of a line, or nothing when it is not a record of ours: unfinished, or damaged.
+/// Returns the step of a line, or nothing if it is not a complete record of ours.
 std::optional<std::int64_t> step_of(const std::string& line) {
   try {
     const nlohmann::json record = parse_json(line, "a line");
@@ -95,7 +96,7 @@ void MetricsFile::keep_until(std::int64_t step) {
   std::ifstream old(path_);
   std::string kept;
   for (std::string line; std::getline(old, line);) {
-    const bool finished = !old.eof();  // a line without its newline was cut
+    const bool finished = !old.eof();  // a line without its newline was cut off
     const auto at = step_of(line);
     if (finished && at && *at <= step) kept += line + '\n';
   }

@@ -39,7 +39,7 @@ std::string where(const Place& p) {
   return p.phase + (p.at.empty() ? "" : ", " + p.at);
 }
 
-/// State and parent of a process, as /proc has them.
+/// State and parent of a process, from /proc.
 struct Stat {
   char state = ' ';
   int parent = 0;
@@ -49,7 +49,7 @@ std::optional<Stat> stat_of(int process) {
   std::string text;
   if (!std::getline(file, text)) return std::nullopt;
   Stat stat;
-  // The name before it may hold spaces and brackets.
+  // The process name before the bracket may hold spaces and brackets.
   const std::size_t end = text.rfind(')');
   if (end != std::string::npos) std::istringstream(text.substr(end + 1)) >> stat.state >> stat.parent;
   return stat;
@@ -60,8 +60,8 @@ bool is_stopped(char state) {
   return state == 'T' || state == 't';
 }
 
-/// Returns what a launcher has told the process of its rank; "" if it was started by none. mpirun's variables
-/// come first, because its ranks also have those of the srun that started mpirun's daemon.
+/// Returns the rank that a launcher has given the process, or "" if no launcher started it. mpirun's
+/// variables come first, because its ranks also have those of the srun that started mpirun's daemon.
 std::string rank_of_process(int process) {
   std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
   std::map<std::string, std::string> found;
@@ -73,7 +73,7 @@ std::string rank_of_process(int process) {
   return "";
 }
 
-/// Of a rank from which there is no word.
+/// Describes a rank that has not answered.
 std::string silence(const Hang& hang, int rank) {
   const auto& known = hang.known[static_cast<std::size_t>(rank)];
   if (!known) return fmt::format("rank {} gives no answer", rank);
@@ -85,20 +85,21 @@ std::string silence(const Hang& hang, int rank) {
                             : "its process is stopped, or its node or the folder's disk is out of reach");
 }
 
-/// Whether "has come less far" means something between two ranks: not where they run one Program in different
-/// versions. A rank in another Program counts as one that has not come to this one.
+/// Returns whether two ranks' progress can be compared: not if they run one Program in different versions. A
+/// rank in another Program counts as one that has not come to this one.
 bool is_comparable(const Place& a, const Place& b) {
   return a.program != b.program || a.fingerprint == b.fingerprint;
 }
 
-/// Whether a rank has begun the communication that another waits for. One that is at it may wait before it.
+/// Returns whether a rank has begun the communication that another waits for. A rank whose current op it is
+/// may still wait before it.
 bool has_begun(const Place& p, const std::string& program, std::int64_t sequence) {
   return p.program == program &&
          (p.sequence > sequence || (p.sequence == sequence && p.waits_for.sequence < 0));
 }
 
-/// A communication that ranks wait for, with those that take part and have not begun it, or do not say,
-/// and those of which that cannot be known, since they count other ops.
+/// A communication that ranks wait for. Lists its members that have not begun it or have not answered, and
+/// those that cannot be compared because they count other ops.
 struct Stuck {
   std::string program, what;
   std::int64_t sequence = 0;
@@ -174,7 +175,7 @@ std::optional<Place> read_place(const std::string& folder, int rank) {
   try {
     return parse_json(text).get<Place>();
   } catch (const std::exception&) {
-    return std::nullopt;  // not a file that a rank has written: it counts as no answer
+    return std::nullopt;  // the file was not written by a rank, so it counts as no answer
   }
 }
 
@@ -198,7 +199,7 @@ std::string PlaceFolder::ask(const Place& mine, double since, double patience) c
     for (int rank = 0; rank < ranks; ++rank) {
       if (hang.has_answered(rank)) continue;
       hang.known[static_cast<std::size_t>(rank)] = read_place(path, rank);
-      // All ranks' files are for the one that speaks to read: of thousands of ranks they are many.
+      // Only the speaking rank reads all ranks' files, of which there may be thousands.
       if (rank < mine.rank && hang.has_answered(rank)) return "";
     }
     if (hang.all_have_answered() || now() >= end) return verdict(hang);
@@ -209,7 +210,7 @@ std::string PlaceFolder::ask(const Place& mine, double since, double patience) c
 std::string verdict(const Hang& hang) {
   std::string text;
   for (const Stuck& s : stuck_of(hang)) text += line_of(s, hang);
-  // Where no communication explains it, each rank's place is all that is known.
+  // If no communication explains the hang, each rank's place is printed.
   const bool explained = !text.empty();
   std::map<std::string, std::vector<int>> places;
   for (std::size_t r = 0; r < hang.known.size(); ++r) {
@@ -243,7 +244,8 @@ std::string stopped_neighbours() {
   std::string text;
   std::error_code error;
   if (rank_of_process(::getpid()).empty()) return text;
-  // A range-for would throw at ++, which ends the process on the watchdog's thread.
+  // The iterator is advanced by hand, because ++ of a range-for throws, which would end the process on the
+  // watchdog's thread.
   std::filesystem::directory_iterator entry("/proc", error);
   for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error)) {
     const int process = std::atoi(entry->path().filename().c_str());

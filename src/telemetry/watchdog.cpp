@@ -20,14 +20,15 @@
 namespace ztrain::telemetry {
 namespace {
 
-constexpr double after_the_speaker = 5;  ///< seconds, beside those that it waits for answers
+constexpr double after_the_speaker =
+    5;  ///< seconds that others wait longer than the speaking rank waits for answers
 
 std::string not_asked(const std::exception& error) {
   return fmt::format("the ranks could not be asked where they are: {}\n", reason_of(error));
 }
 
-/// Runs work that may never end, such as that on files, in a thread that is left behind then; what it needs
-/// it owns. What fails is told in the place of its text.
+/// Runs work that may never end, such as reading files, on a thread that is left behind if it does not. The
+/// work owns what it needs. A failure becomes its text.
 std::future<std::string> aside(std::function<std::string()> work) {
   const auto promise = std::make_shared<std::promise<std::string>>();
   std::future<std::string> future = promise->get_future();
@@ -40,7 +41,7 @@ std::future<std::string> aside(std::function<std::string()> work) {
       }
     }).detach();
   } catch (const std::system_error& error) {
-    promise->set_value(not_asked(error));  // there is no room for a thread
+    promise->set_value(not_asked(error));  // no further thread can be made
   }
   return future;
 }
@@ -111,7 +112,7 @@ Watchdog::Exchange::Exchange(Watchdog& watchdog, PlaceFolder folder, std::functi
     const std::lock_guard lock(watchdog.mutex_);
     first = watchdog.completed(std::move(first));
   }
-  first.written = 0;  // it is no answer
+  first.written = 0;  // marks the place as no answer
   write_place(folder.path, first);
   const std::lock_guard lock(watchdog.mutex_);
   watchdog.places_ = std::move(folder);
@@ -135,7 +136,7 @@ Place Watchdog::completed(Place place) const {
   return place;
 }
 
-/// Half of the timeout is over: whoever comes to the end of it sooner finds where this rank is.
+/// Writes this rank's place when half of the timeout is over, for ranks whose timeout ends sooner.
 void Watchdog::tell_place() {
   told_ = true;
   if (!places_) return;
@@ -145,8 +146,8 @@ void Watchdog::tell_place() {
   });
 }
 
-/// Returns whether this rank is the one to speak, and then adds to `text` what the ranks say. Releases the
-/// lock while it reads /proc and waits for other ranks, because beat() needs the lock.
+/// Returns whether this rank is the one to speak; then adds to `text` what the ranks say. Releases the lock
+/// while it reads /proc and waits for other ranks, because beat() needs the lock.
 bool Watchdog::consult(std::string& text, std::unique_lock<std::mutex>& lock) {
   if (!places_) {
     lock.unlock();
@@ -192,7 +193,7 @@ void Watchdog::watch() {
     if (!told_ && Clock::now() >= last_beat_ + wait / 2) tell_place();
     if (const auto before = Clock::now(); before < deadline) {
       wake_.wait_until(lock, std::min({deadline, before + look, told_ ? deadline : last_beat_ + wait / 2}));
-      // The clock went on while the process was stopped (Ctrl-Z, scontrol suspend): that is no hang.
+      // The clock went on while the process was stopped (Ctrl-Z, scontrol suspend). That is not a hang.
       const auto slept = Clock::now() - before;
       if (slept > stood_still) last_beat_ = std::min(last_beat_ + slept, Clock::now());
       continue;
@@ -201,9 +202,9 @@ void Watchdog::watch() {
     const auto since = last_beat_;
     const auto goes_on = [&] { return stop_ || last_beat_ != since; };
     const bool speaks = consult(text, lock);
-    // The job ends with the rank that speaks; where it does not, this one ends too.
+    // The job ends with the rank that speaks. If that does not happen, this rank ends too.
     if (!speaks) wake_.wait_for(lock, std::chrono::duration<double>(patience() + after_the_speaker), goes_on);
-    if (goes_on()) continue;  // it was slow
+    if (goes_on()) continue;  // the rank was only slow
     lock.unlock();
     const std::lock_guard acts(acting_);
     on_timeout_(text);
@@ -219,7 +220,7 @@ void Watchdog::print(const std::string& message) {
 
 void Watchdog::print_and_exit(const std::string& message) {
   print(message);
-  // The launcher forwards stderr by another path than it learns of our end.
+  // The launcher forwards stderr on another path than the news of this rank's end.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   std::_Exit(1);
 }

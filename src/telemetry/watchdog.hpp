@@ -1,7 +1,6 @@
 #pragma once
-// Ends a rank that makes no progress, and says what it was waiting for: a job that hangs would burn its whole
-// allocation. It watches from the first line of main on, since what hangs may be a file system that a deck
-// lies on, or MPI itself.
+// Ends a rank that makes no progress, and says what it was waiting for: a hanging job would waste its
+// allocation. It watches from the first line of main, because a file system or MPI itself may hang.
 
 #include <chrono>
 #include <condition_variable>
@@ -18,27 +17,30 @@ namespace ztrain::telemetry {
 
 class Watchdog {
  public:
-  /// Called from the watchdog's thread, once, with the message.
+  /// Gets the message. The watchdog's thread calls it once.
   using OnTimeout = std::function<void(const std::string& message)>;
 
-  /// timeout: seconds without a beat; 0: never. The default action prints the message to stderr and ends the
-  /// process with status 1 at once; the MPI launcher then ends the other ranks. Its thread takes no signals.
+  /// timeout is the seconds without a beat; 0: never. The default action prints the message to stderr and
+  /// ends the process with status 1; the MPI launcher then ends the other ranks. The watchdog's thread takes
+  /// no signals.
   explicit Watchdog(double timeout, OnTimeout on_timeout = print_and_exit);
   ~Watchdog();
 
-  /// From now on, which is a beat.
+  /// Sets the timeout, and counts as a beat.
   void set_timeout(double seconds);
-  /// Who has not gone on, for the message: "rank 3 (node7)". Before that it is the process by its number.
+  /// Sets the name of this rank in messages, such as "rank 3 (node7)". Before, the process number stands for
+  /// it.
   void set_name(std::string name);
-  /// Returns once an action that is under way is over, which may use what its owner is about to destroy.
+  /// Sets the action. Returns once an action under way is over, because it may use what its owner is about to
+  /// destroy.
   void set_action(OnTimeout on_timeout);
 
-  /// Progress was made (a step finished, a batch was evaluated, a file was written); op comes next. Never
+  /// Notes progress (a step finished, a batch was evaluated, a file was written); `op` comes next. Never
   /// allocates.
   void beat(std::string_view op);
 
-  /// Adds to messages where exactly the work is, for as long as it lives. Asked from the watchdog's thread;
-  /// "" for nothing.
+  /// Adds to messages where the work is, while this lives. The watchdog's thread calls the function; it
+  /// returns "" for nothing.
   class Detail {
    public:
     Detail(Watchdog& watchdog, std::function<std::string()> where);
@@ -50,9 +52,9 @@ class Watchdog {
     Watchdog& watchdog_;
   };
 
-  /// For as long as it lives, ranks that make no progress tell each other where they are, by files in a
-  /// folder, and the first of those that answer tells of all. A rank that goes on meanwhile is not ended. Its
-  /// first file says which process this rank is; throws Error where it cannot be written.
+  /// While this lives, ranks that make no progress tell each other where they are, by files in a folder, and
+  /// the first rank that answers tells of all. A rank that goes on meanwhile is not ended. The first file
+  /// says which process this rank is. Throws Error if it cannot be written.
   class Exchange {
    public:
     Exchange(Watchdog& watchdog, PlaceFolder folder, std::function<Place()> place);
@@ -74,7 +76,7 @@ class Watchdog {
   Place place_now() const;
   Place completed(Place place) const;
   bool consult(std::string& text, std::unique_lock<std::mutex>& lock);
-  /// Seconds that other ranks' answers are waited for.
+  /// Returns the seconds to wait for other ranks' answers.
   double patience() const;
   std::string message() const;
 
@@ -87,7 +89,7 @@ class Watchdog {
   std::function<std::string()> where_;
   std::optional<PlaceFolder> places_;
   std::function<Place()> place_;
-  bool told_ = false;  ///< of this wait
+  bool told_ = false;  ///< whether the place was written in this wait
   std::chrono::steady_clock::time_point last_beat_ = std::chrono::steady_clock::now();
   char op_[256] = "start";
   bool stop_ = false;

@@ -9,7 +9,7 @@
 namespace ztrain::train {
 namespace {
 
-/// Returns a piece that is the same on all ranks: what changes with steps beside the tensors.
+/// Returns a piece that describes the step's counters, which are equal on all ranks.
 job::HeldPiece counters_of(const job::Progress& progress, const StepScalars& scalars) {
   const std::string counted =
       fmt::format("{} {} {} {} {}", progress.step, progress.samples, progress.optimizer_steps,
@@ -75,8 +75,8 @@ void Audits::step_twice() {
   }
 }
 
-/// Collective. Goes back to the copy that is kept. A copy that has changed would otherwise pass for the state
-/// from then on.
+/// Collective. Goes back to the copy that is kept. Checks its hash first: a copy that has changed would pass
+/// for the state from then on.
 void Audits::restore_kept() {
   const telemetry::Phase phase(run_.console, "going back to the state that is kept",
                                [this] { return run_.worker.position(); });
@@ -89,8 +89,8 @@ void Audits::restore_kept() {
   run_.worker.restore_copied();
 }
 
-/// Collective. Goes back to the state that is kept, because step `at` is wrong. All else follows from that
-/// state, as in a run that is started again, except for the inputs of the next step.
+/// Collective. Goes back to the state that is kept, because step `at` is wrong. Everything but the inputs of
+/// the next step follows from that state, as in a run that is started again.
 void Audits::go_back(std::int64_t at, const Corruption& found) {
   const std::string what = fmt::format("step {}: silent corruption: {}", at, found.text);
   if (!kept_) throw runtime::AgreedError(what);

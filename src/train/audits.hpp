@@ -1,5 +1,6 @@
 #pragma once
-// Silent corruption: audits find copies of the state that differ, and steps that differ if computed twice.
+// Audits look for silent corruption: copies of the state that differ, and steps that differ if computed
+// twice.
 
 #include <cstdint>
 #include <optional>
@@ -11,25 +12,25 @@
 namespace ztrain::train {
 
 /// Compares the ranks' copies of the state, and goes back to a state whose copies agreed if they differ. Owns
-/// what is known of the copy of the state in the host's memory, which saves and snapshots write from. Run and
-/// output outlive it.
+/// what is known of the copy in the host's memory, from which saves and snapshots write. Run and output
+/// outlive it.
 class Audits {
  public:
   Audits(Run& run, RunOutput& output) : run_(run), output_(output) {}
 
   bool are_on() const { return run_.deck.watchdog.audit_interval > 0; }
-  /// An audit is due behind every watchdog.audit_interval-th step, and at the end.
+  /// Returns whether an audit is due: after every watchdog.audit_interval-th step, and at the end.
   bool is_due() const;
-  /// Collective. Returns whether ranks that hold copies hold the same: training may then go on from this
+  /// Collective. Returns whether all ranks that hold copies hold the same. Training may then go on from this
   /// state, and it may be saved. Otherwise the run has gone back.
   bool copies_agree();
-  /// Whether the copy that is kept is that of the present step.
+  /// Returns whether the copy that is kept is that of the present step.
   bool has_kept() const { return kept_ && kept_->step == run_.progress.step; }
   /// Collective. Copies the state, whose copies agree, keeps the copy and returns it. Nobody may still write
-  /// from the copy before. Throws NotSaved on all ranks if a rank cannot copy its state, so that the others
+  /// from the previous copy. Throws NotSaved on all ranks if a rank cannot copy its state, so that the others
   /// do not wait for it.
   std::vector<checkpoint::StateShard> copied_state();
-  /// Returns whether the next step is computed twice: behind an audit, from the state that is kept.
+  /// Returns whether the next step is computed twice: after an audit, from the state that is kept.
   bool is_taken_twice() const;
   /// Collective. Computes the next step until two results in a row agree.
   void step_twice();
@@ -40,7 +41,7 @@ class Audits {
 
   Run& run_;
   RunOutput& output_;
-  std::optional<job::Progress> kept_;  ///< Progress of the copy of the state, if that is whole.
+  std::optional<job::Progress> kept_;  ///< Progress of the copy of the state, if the copy is complete.
   std::uint64_t kept_hash_ = 0;        ///< Hash of that copy, if there are audits.
   std::int64_t audited_step_ = -1;     ///< The step whose copies were found to agree.
   std::int64_t times_back_ = 0;

@@ -22,7 +22,7 @@ std::string named(const Copies& of) {
   return fmt::format("rank {} ({})", of.rank, of.host);
 }
 
-/// What more than half of the copies have of a piece, if there is such.
+/// Returns the hash that more than half of the copies have of a piece, or nothing.
 std::optional<std::uint64_t> of_most(const std::vector<Copies>& copies, std::size_t piece) {
   std::map<std::uint64_t, std::size_t> count;
   for (const Copies& of : copies)
@@ -54,14 +54,15 @@ Corruption describe_piece(const std::string& name, const std::vector<Copies>& co
 constexpr std::size_t class_count = std::size_t{1} << axis_count;
 static_assert(class_count <= 64, "a bit for each in a word");
 
-/// The pieces of one AxisSet: ranks that have the same names hold copies.
+/// A class is the pieces that are copied over one AxisSet. Ranks with the same names in it hold copies of
+/// each other.
 struct Class {
   std::vector<std::string> names;
   std::vector<std::uint64_t> hashes;
-  std::int64_t named = 0, held = 0;  ///< hashes of all names, of all hashes
+  std::int64_t named = 0, held = 0;  ///< hash of all names; hash of all hashes
 };
 
-/// By AxisSet: this rank may have nothing in some.
+/// Returns one class for each AxisSet, by its bits. A rank may have no pieces in some.
 std::vector<Class> classes_of(const std::vector<job::HeldPiece>& pieces) {
   std::vector<Class> classes(class_count);
   for (const job::HeldPiece& piece : pieces) {
@@ -75,7 +76,7 @@ std::vector<Class> classes_of(const std::vector<job::HeldPiece>& pieces) {
   return classes;
 }
 
-/// Collective: those in which any rank has something, by index.
+/// Collective. Returns the indices of the classes in which any rank has pieces.
 std::vector<std::size_t> classes_in_use(const checkpoint::Group& world, const std::vector<Class>& own) {
   std::uint64_t used = 0;
   for (std::size_t c = 0; c < own.size(); ++c)
@@ -88,7 +89,7 @@ std::vector<std::size_t> classes_in_use(const checkpoint::Group& world, const st
   return list;
 }
 
-/// The `named` of the first group of ranks that differ in `held`.
+/// Returns the `named` of the first group of ranks whose `held` differ, or nothing.
 std::optional<std::int64_t> differing_group(const std::vector<std::int64_t>& named,
                                             const std::vector<std::int64_t>& held) {
   std::map<std::int64_t, std::int64_t> first;
@@ -97,7 +98,7 @@ std::optional<std::int64_t> differing_group(const std::vector<std::int64_t>& nam
   return std::nullopt;
 }
 
-/// Collective: what rank 0 says of the ranks that take part.
+/// Collective. Returns what rank 0 finds of the pieces of the ranks that take part, on every rank.
 Corruption describe_group(const runtime::Session& session, const checkpoint::Group& world, const Class& own,
                           bool takes_part) {
   const auto hosts = world.gather_text(takes_part ? session.host() : "");

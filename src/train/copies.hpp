@@ -1,6 +1,6 @@
 #pragma once
-// What ranks have found of bits that changed on their own, in a memory or on a device: copies of the same
-// that differ, and results of a step that is taken twice.
+// Finds bits that changed on their own, in a memory or on a device: by copies that differ, and by a step that
+// is computed twice.
 
 #include <cstdint>
 #include <string>
@@ -12,26 +12,26 @@
 
 namespace ztrain::train {
 
-/// One rank's copies of pieces.
+/// Hashes of the pieces that one rank holds copies of.
 struct Copies {
   int rank = 0;
   std::string host;
-  std::vector<std::uint64_t> hashes;  ///< in the order of the pieces' names
+  std::vector<std::uint64_t> hashes;  ///< hashes in the order of the pieces' names
 };
 
 struct Corruption {
-  std::string text;   ///< for people; "": none
-  std::string nodes;  ///< "n1,n7": those that were wrong for certain; "" where that is not known
+  std::string text;   ///< message for people; "" if nothing was found
+  std::string nodes;  ///< nodes that were certainly wrong, such as "n1,n7"; "" if that is not known
 };
 
-/// Which of the ranks that hold the same pieces differ, and in which first. Of three copies or more those are
-/// named that differ from what most of them have.
+/// Describes which ranks hold different copies of the same pieces, and of which piece first. Among three
+/// copies or more, the ranks are named that differ from the majority.
 Corruption describe_differing(const std::vector<std::string>& names, const std::vector<Copies>& copies);
 
-/// Collective, the same on every rank: what ranks that hold the same pieces hold differently.
+/// Collective. Returns on every rank which copies of the same pieces differ.
 Corruption differing_copies(const runtime::Session& session, const std::vector<job::HeldPiece>& pieces);
 
-/// Collective, the same on every rank: how two runs of one step differ, on any rank.
+/// Collective. Returns on every rank how two runs of one step differ on any rank.
 Corruption differing_steps(const runtime::Session& session, const job::StepDifference& own);
 
 }  // namespace ztrain::train

@@ -24,9 +24,9 @@ using checkpoint::ExportContent;
 
 constexpr checkpoint::ExportKeys deck_keys{"checkpoint.export", "checkpoint.export_dtype"};
 
-constexpr std::int64_t largest_companion = 1 << 28;  ///< bytes; the largest tokenizers have some 30 million
+constexpr std::int64_t largest_companion = 1 << 28;  ///< bytes; the largest tokenizers take some 30 million
 
-/// What stands beside the weights of a model and is no affair of training.
+/// Names of files that are copied beside a model's weights, because training does not change them.
 constexpr const char* companions[] = {"generation_config.json", "tokenizer.json",
                                       "tokenizer_config.json",  "tokenizer.model",
                                       "chat_template.jinja",    "special_tokens_map.json"};
@@ -36,10 +36,11 @@ DType dtype_of(const config::Deck& deck, const std::string& given) {
   return deck.precision.parameters == DType::f64 ? DType::f32 : deck.precision.parameters;
 }
 
-/// model.from is the Hugging Face model that the weights once came from; "": its folder is not looked into.
+/// Returns config.json and the tokenizer's files of the folder model.from, from which the weights once came.
+/// If model.from is "", only config.json.
 std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dtype) {
   const config::Model& m = deck.model;
-  // A stretched embedding is meant for the stretched length.
+  // Positions whose frequencies RoPE scaling stretches are usable, although the run trained on fewer.
   const double stretched =
       m.rope_scaling == "llama3" ? m.rope_factor * static_cast<double>(m.rope_original_max_position) : 0;
   const auto positions = std::max(deck.data.sequence, static_cast<std::int64_t>(stretched));
@@ -47,13 +48,13 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   if (m.from.empty()) return files;
   for (const char* name : companions) {
     const fs::path path = fs::path(m.from) / name;
-    std::error_code unknown;  // of a folder that is gone, or that others may look into
+    std::error_code unknown;  // A folder that is gone or may not be read has no files to copy.
     if (fs::exists(path, unknown)) files.push_back({name, read_file(path, largest_companion)});
   }
   return files;
 }
 
-/// The Hugging Face model that adapters belong to; "" where the run did not start from one.
+/// Returns the Hugging Face model that adapters belong to, or "" if the run did not start from one.
 std::string adapters_base(const nlohmann::json& metadata) {
   const std::string origin = metadata.value("model_from", "");
   return metadata.value("started_from", origin) == origin ? origin : "";
@@ -64,7 +65,7 @@ struct PreparedExport {
   std::vector<checkpoint::SideFile> files;
 };
 
-/// Side files are taken from rank 0, so it alone reads what lies beside the weights that were started from.
+/// Plans an export. Rank 0 alone reads the side files, because the export takes them from rank 0.
 PreparedExport prepare_export(const ExportRequest& request, int rank) {
   job::require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
@@ -81,7 +82,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   return p;
 }
 
-/// "" where it was over too soon to say.
+/// Returns "" if the export was over too soon to tell its rate.
 std::string rate_text(double bytes, double seconds) {
   constexpr double least = 0.1;
   if (seconds < least) return "";

@@ -1,5 +1,6 @@
 #pragma once
-// A checkpoint as a Hugging Face model or a PEFT adapter: what `ztrain export` and the end of a run share.
+// Writes a checkpoint as a Hugging Face model or a PEFT adapter, for `ztrain export` and for the end of a
+// run.
 
 #include <string>
 
@@ -12,22 +13,22 @@ namespace ztrain::train {
 
 struct ExportRequest {
   std::string checkpoint, to;
-  std::string dtype = "auto";  ///< auto: what the model computes in; bf16, fp16, fp32
+  std::string dtype = "auto";  ///< bf16, fp16, fp32, or auto: the dtype in which the model computes
   std::int64_t max_shard_bytes = checkpoint::ExportOptions{}.max_shard_bytes;
   checkpoint::ExportContent content = checkpoint::ExportContent::model;
   checkpoint::ExportKeys keys;
 };
 
-/// Collective: writes the folder, sharing the work (checkpoint/hf/export.hpp), and beside the weights
-/// config.json and what the folder of model.from has of a tokenizer; beside adapters their configuration.
-/// Throws AgreedError.
+/// Collective. Writes the folder; the ranks share the work (checkpoint/hf/export.hpp). Beside weights it has
+/// config.json and the tokenizer's files of model.from, beside adapters their configuration. Throws
+/// AgreedError.
 void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request);
 
-/// Throws Error for what can be known before a run of which this is to be the end: the folder exists, or the
-/// model has no Hugging Face form.
+/// Throws Error if the export at the end of a run would fail for a reason that is known before: the folder
+/// exists, or the model has no Hugging Face form.
 void require_exportable(const config::Deck& deck);
 
-/// What checkpoint.export asks for, of a checkpoint of the run.
+/// Returns the request that checkpoint.export makes of a checkpoint of the run.
 ExportRequest export_request(const config::Deck& deck, const std::string& checkpoint);
 
 }  // namespace ztrain::train

@@ -1,5 +1,5 @@
 #pragma once
-// What a run's steps train on.
+// Gives a run's steps their samples.
 
 #include <cstdint>
 
@@ -16,10 +16,10 @@ class Inputs {
 
   /// Writes the samples of the next step to the worker's inputs. Throws Error if they cannot be read.
   void fill();
-  /// Does the same before the ranks ask each other whether to stop: a rank that has no data for its next step
-  /// says so there, and all ranks save the step that they have done.
+  /// Does the same, but keeps a failure for the exchange of requests after the step. All ranks then save the
+  /// step that they have done.
   void fill_next();
-  /// Lets the file system read the samples of the step after the next one ahead of time.
+  /// Asks the file system to read the samples of the step after the next one.
   void read_ahead() const;
 
  private:

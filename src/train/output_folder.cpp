@@ -17,7 +17,7 @@
 namespace ztrain::train {
 namespace {
 
-/// Of the path, or of the nearest above it that is there.
+/// Returns the device number of the path, or of its nearest parent that exists.
 dev_t disk_of(const std::filesystem::path& path) {
   struct stat status {};
   std::filesystem::path there = std::filesystem::absolute(path);

@@ -37,7 +37,7 @@ std::string batch_line(const config::Deck& d, const RunFacts& facts) {
                      config::accumulation_steps(d), d.data.sequence);
 }
 
-/// How often the data are seen: of a mixture, the sum of its sequences.
+/// Describes how often the data are seen. A mixture counts as the sum of its sequences.
 std::string length_line(const config::Deck& d, const data::Datasets& data) {
   const std::int64_t rows = data::make_sampler(d, data).rows_per_epoch(),
                      steps = config::total_steps(d, rows);
@@ -63,8 +63,8 @@ std::string job_line(const runtime::Session& session) {
                      job.empty() ? "" : ", SLURM job " + job);
 }
 
-/// Returns a warning if the data end texts with another token than the files of the model. The files count,
-/// because generation and exports read the token there, even if the run starts from a later checkpoint.
+/// Returns a warning if the data end texts with another token than the model's files. Generation and exports
+/// read the token from those files, even if the run starts from a later checkpoint.
 std::string warning_on_ends(const data::Tokenizer& tokenizer, const std::string& model_folder) {
   if (tokenizer.hash.empty() || tokenizer.ends.empty() || model_folder.empty()) return "";
   const std::vector<std::int32_t> known = config::hf_eos_if_valid(model_folder);

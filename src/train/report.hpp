@@ -1,5 +1,5 @@
 #pragma once
-// What a run prints at its start and at each step.
+// Texts that a run prints at its start and at each step.
 
 #include <string>
 #include <utility>
@@ -20,30 +20,31 @@ struct RunFacts {
   std::int64_t steps = 0;
   std::int64_t tokens_per_step = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;     ///< per rank; 0: unknown
-  double machine_bytes = 0;  ///< memory of the node or GPU, for the percentage; 0: unknown
+  double peak_flops = 0;     ///< FLOP/s of one rank; 0: unknown
+  double machine_bytes = 0;  ///< bytes of memory of the node or GPU, for percentages; 0: unknown
   int ranks = 1;
-  bool pipeline = false;         ///< there are several stages
-  bool behind_training = false;  ///< checkpoints before the end are written so
-  bool offload = false;          ///< something is kept in another tier than the device's
+  bool pipeline = false;         ///< whether the model has several stages
+  bool behind_training = false;  ///< whether checkpoints before the end are written in the background
+  bool offload = false;          ///< whether any tensor is kept in another tier than the device's
 };
 
 /// Clock readings of one step, in seconds.
 struct StepClock {
   double data = 0, total = 0, save = 0;
-  double save_wait = 0;  ///< of save: for a checkpoint that was still being written
+  double save_wait = 0;  ///< part of `save`: waiting for a checkpoint that was still being written
 };
 
-/// What there is to say of the data, as (label, text). looks: compares them with the files of the deck and
-/// the model.
+/// Returns lines about the data, as (label, text). With `looks`, compares the data with the files of the deck
+/// and the model.
 std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Deck& deck,
                                                                const data::Datasets& data, bool looks);
 
-/// What a run begins with. Rank 0 alone compares the data's tokenizer with the model's: its text is printed.
+/// Returns the text that a run begins with. Rank 0 alone compares the data's tokenizer with the model's,
+/// because its text is printed.
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
                    job::Worker& worker, const RunFacts& facts, const std::string& version);
 
-/// For a run whose checkpoint is at its end: the key that says where that is.
+/// Returns the message of a run whose checkpoint is at its end. It names the key that sets the end.
 std::string nothing_to_do(const config::Run& run, std::int64_t step, std::int64_t steps);
 
 telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
@@ -53,10 +54,10 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);
 
-/// Collective. Takes a step and writes run.output/timeline.json of it, in the form in which `ztrain plan
-/// --json` tells the planned one: the work of the first rank of every stage, in seconds from where rank 0
-/// began, by the clock of rank 0. Throws AgreedError if work runs later than it is issued, or the file cannot
-/// be written.
+/// Collective. Takes a step and writes its timeline to run.output/timeline.json, in the form in which `ztrain
+/// plan --json` gives the planned one. It has the work of the first rank of every stage, in seconds of rank
+/// 0's clock from rank 0's begin. Throws AgreedError if work runs later than it is issued, or if the file
+/// cannot be written.
 void step_with_timeline(const runtime::Session& session, const config::Deck& deck, job::Worker& worker);
 
 }  // namespace ztrain::train

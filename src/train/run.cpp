@@ -32,13 +32,13 @@ RunFacts facts_of(const config::Deck& deck, const data::Sampler& sampler, const 
   return f;
 }
 
-/// A deck that leaves its vocabulary open has it from its data, and says so where it is printed.
+/// Takes the vocabulary from the data if the deck leaves it open, and marks the key as coming from there.
 void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
   if (deck.model.vocab_size == 0)
     for (config::Origin& origin : deck.origins)
       if (origin.key == "model.vocab_size") origin.source = "data.train";
   deck.model.vocab_size = data.vocab_size;
-  // A Hugging Face model keeps its own, also in checkpoints that outlive its folder.
+  // A Hugging Face model keeps its own end tokens, even in checkpoints that outlive its folder.
   const bool has_own = !deck.model.origin.empty() && !deck.model.ends.empty();
   if (!has_own && !data.tokenizer.ends.empty()) deck.model.ends = data.tokenizer.ends;
 }
@@ -56,7 +56,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     job::require_readable_metadata(deck, data::identity_of(data));
     return Prepared{std::move(deck), std::move(data)};
   });
-  // Only now: a rank that failed above would not take part in this exchange.
+  // Ranks that failed above do not reach this exchange.
   const std::string mine =
       hex(config::deck_hash(prepared.deck)) + hex(data::hash_of(data::identity_of(prepared.data)));
   const std::string first = session.from_rank_0(mine);

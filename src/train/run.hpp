@@ -1,5 +1,5 @@
 #pragma once
-// What every part of a run works on.
+// Holds what every part of a run works on.
 
 #include <fmt/format.h>
 
@@ -17,16 +17,15 @@
 
 namespace ztrain::train {
 
-/// Reads and checks a deck against the session's ranks, and completes model.vocab_size from the data.
-/// Collective.
+/// A deck that was checked against the session's ranks, with model.vocab_size from the data.
 struct Prepared {
   config::Deck deck;
   data::Datasets data;
 };
 Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck);
 
-/// What the parts of a run share: deck, data, the compiled job with its state, and how far training is. Each
-/// part keeps what it alone needs. The session and the console outlive a Run.
+/// State that the parts of a run share: deck, data, the compiled job, and how far training is. Each part
+/// keeps what it alone needs. The session and the console outlive a Run.
 struct Run {
   /// Collective. Compiles the job and opens the device; the state of the job is not set yet.
   Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prepared, std::string program);
@@ -35,7 +34,7 @@ struct Run {
   bool has_diverged() const;
   /// Returns why training may not go on from these weights, or "" if nothing speaks against it.
   std::string doubt() const;
-  /// Collective. Returns what has failed on any rank, as Session::agree words it, on every rank; or "".
+  /// Collective. Returns on every rank what has failed on any rank, as Session::agree words it, or "".
   std::string agreed(const std::string& failed) const;
   /// Returns everything that a checkpoint records beside its tensors.
   nlohmann::json metadata() const;
@@ -46,8 +45,9 @@ struct Run {
   }
   /// Gives the worker the learning rate and the other scalars of the next step.
   void set_scalars();
-  /// Collective. Runs work, which is collective. Returns why no checkpoint could be written, or "", on every
-  /// rank. After another error, which is thrown, the save `under_way` is dropped: nobody may wait for it.
+  /// Collective. Runs `work`, which is collective. Returns on every rank why no checkpoint could be written,
+  /// or "". If any other error occurs, drops the save `under_way` so that nobody waits for it, and throws the
+  /// error.
   template <class Save>
   std::string why_not_saved(std::optional<Save>& under_way, const std::function<void()>& work) const try {
     std::string why;
@@ -76,8 +76,9 @@ struct Run {
   job::Worker worker;
   job::Progress progress;
   std::int64_t steps_at_start = 0;
-  StepClock clock;      ///< Seconds of the step that is reported next.
-  std::string failure;  ///< What failed on this rank outside the computation: the run ends with its state.
+  StepClock clock;  ///< Seconds of the step that is reported next.
+  /// What failed on this rank outside the computation. The run then ends with its state saved.
+  std::string failure;
 };
 
 }  // namespace ztrain::train

@@ -14,7 +14,7 @@ namespace ztrain::train {
 enum class Ending : std::uint8_t {
   complete,
   time_is_up,  ///< run.max_minutes
-  asked_to     ///< by a signal or SLURM's time limit: it is saved, and the same command goes on
+  asked_to     ///< by a signal or SLURM's time limit; the state is saved, and the same command goes on
 };
 
 /// Finds out that a run has to end, and ends it: saves, exports, and says why. Owns what asked the run to
@@ -28,16 +28,17 @@ class RunEnd {
   /// by files in run.output. Returns null for one rank and without a timeout. If some rank cannot write
   /// there, it warns and returns null, and each rank tells of itself alone.
   std::unique_ptr<telemetry::Watchdog::Exchange> exchange_places(telemetry::Watchdog& watchdog) const;
-  /// Says at rank 0 that a signal ends the run. Ranks that it reaches alone tell the others behind the step.
+  /// Prints at rank 0 that a signal ends the run. A rank that the signal reaches alone tells the others after
+  /// the step.
   void notice(const runtime::Signals::Kind& signal) const;
-  /// Collective, behind a step. Returns what all ranks know of each other. writes: this rank is saving.
+  /// Collective, after a step. Returns the requests of all ranks. `writes` says that this rank is saving.
   runtime::Requests hear(bool writes) const;
   /// Notes and prints why the run stops before its last step.
   void note_stop(const runtime::Requests& asked);
   /// Collective. Returns whether the run is to end because gradients are not finite. The optimizer has left
   /// the state as it was, so the run ends with the state before the step, and the step is still to come.
   bool stops_at_non_finite();
-  /// Collective, behind the last step that is taken. Throws what Trainer::run throws.
+  /// Collective, after the last step. Throws what Trainer::run throws.
   Ending end();
 
  private:
@@ -52,7 +53,7 @@ class RunEnd {
   RunOutput& output_;
   Snapshots& snapshots_;
   Saves& saves_;
-  std::string ended_by_;  ///< what asked the run to end: a signal, or the end of the allocation
+  std::string ended_by_;  ///< reason that the run was asked to end: a signal, or the end of the allocation
 };
 
 }  // namespace ztrain::train

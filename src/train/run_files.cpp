@@ -30,11 +30,11 @@ struct Read {
   fs::path path;
 };
 
-/// How much of what is at or below a path is a key's alone.
+/// How much of a path, and of what lies below it, belongs to one key alone.
 enum class Owned : std::uint8_t {
   nothing,      ///< a folder in which others may have files
-  checkpoints,  ///< a folder in which names such as step_10 are
-  anew,         ///< a folder that must not be there yet: nothing that is read is in it
+  checkpoints,  ///< a folder that holds names such as step_10
+  anew,         ///< a folder that must not exist yet, so nothing that is read is in it
   all           ///< a file
 };
 
@@ -44,7 +44,7 @@ struct Written {
   Owned owned;
 };
 
-/// Without symbolic links, as far as the path is there.
+/// Resolves symbolic links of the part of the path that exists.
 fs::path resolved(const fs::path& path) {
   std::error_code unknown;
   const fs::path found = fs::weakly_canonical(fs::absolute(path), unknown);
@@ -54,7 +54,7 @@ fs::path resolved(const fs::path& path) {
 
 std::vector<Read> read_by(const config::Deck& deck) {
   std::vector<Read> all;
-  // A run that goes on with its own resolved deck writes the same settings again.
+  // A run that starts from its own resolved deck writes the same settings again.
   if (const fs::path own = resolved(deck.path);
       own != resolved(fs::path(deck.run.output) / resolved_deck_name))
     all.push_back({"the deck", own});
@@ -109,7 +109,7 @@ bool is_one_file(const fs::path& one, const fs::path& other) {
   return !unknown && names > 1 && fs::is_regular_file(one, unknown) && fs::equivalent(one, other, unknown);
 }
 
-/// Whether nobody else may have the path.
+/// Returns whether nobody else may use the path.
 bool owns(const Written& w, const fs::path& path) {
   const fs::path inside = path.lexically_relative(w.path);
   const bool below = !inside.empty() && *inside.begin() != "..";
@@ -134,7 +134,7 @@ void require_not_in_the_way(const Written& w, const Written& other) {
           printable(w.path.native()), printable(other.path.native()), other.key, w.key);
 }
 
-/// What is there of a path: itself, or the nearest above it.
+/// Returns the path, or its nearest parent that exists.
 fs::path nearest_there(fs::path path) {
   std::error_code unknown;
   while (!fs::exists(fs::symlink_status(path, unknown)) && path.has_relative_path())

@@ -30,7 +30,7 @@ class RunOutput {
   /// run.output; at rank 0. Throws Error.
   void begin(const std::set<std::int64_t>& damaged);
 
-  /// Tells of the step that is done, and writes its metrics.
+  /// Prints the line of the step that is done, and writes its metrics.
   void report_step();
   /// Prints the line of the last step, if metrics.interval has kept it back.
   void print_last_line();
@@ -40,7 +40,7 @@ class RunOutput {
   template <class Record>
   void write(const Record& record);
 
-  /// Measures and prints the memory outside the plan, behind the first step.
+  /// Measures and prints the memory outside the plan, after the first step.
   void report_outside();
   /// Measures that memory again, if it has been measured.
   void measure_outside();
@@ -53,10 +53,10 @@ class RunOutput {
 
   Run& run_;
   const TimeLimits& limits_;
-  std::vector<HeldFolder> folders_;  ///< run.output, and last that of checkpoints
+  std::vector<HeldFolder> folders_;  ///< run.output, then the folder of checkpoints
   std::optional<telemetry::MetricsFile> metrics_;
-  std::int64_t outside_bytes_ = 0;  ///< measured after the first step and each save
-  std::string last_line_;           ///< of the last step, while it is not printed; rank 0 alone
+  std::int64_t outside_bytes_ = 0;  ///< bytes outside the plan, measured after the first step and each save
+  std::string last_line_;           ///< line of the last step while it is not printed yet; rank 0 alone
   MeanStep mean_step_;
   Stragglers stragglers_;
   std::vector<runtime::Mesh::Sent> sent_before_;

@@ -43,7 +43,7 @@ void Saves::save_as_asked() {
 
 void Saves::save_at_end() {
   finish_save();
-  snapshots_.drop();  // what follows is newer, and on disk
+  snapshots_.drop();  // The checkpoint is newer than the snapshot, and on disk.
   if (run_.deck.checkpoint.interval < 0 || known_.newest.step == run_.progress.step) return;
   if (!audits_.copies_agree() && known_.newest.step == run_.progress.step) return;
   const bool saved = known_.newest.optimizer_steps == run_.progress.optimizer_steps;
@@ -53,7 +53,7 @@ void Saves::save_at_end() {
   warn_of_doubt();
 }
 
-/// Training is worth more than a checkpoint: whoever looks after the run can make room meanwhile.
+/// Warns instead of failing: training is worth more than a checkpoint, and somebody may make room meanwhile.
 void Saves::save_or_go_on() {
   wait("checkpoint.interval made another due");
   is_owed_ = false;
@@ -73,14 +73,14 @@ void Saves::wait(const char* what_was_due) {
       run_.progress.step, waited, waited_for, what_was_due);
 }
 
-/// Returns when the next checkpoint is due.
+/// Returns the text that says when the next checkpoint is due.
 std::string Saves::next_save() const {
   const std::int64_t interval = run_.deck.checkpoint.interval;
   if (interval <= 0) return "at its end";
   return fmt::format("in {} steps", interval - run_.progress.step % interval);
 }
 
-/// again: says when the next checkpoint is written.
+/// `again` says when the next checkpoint is written.
 void Saves::warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again) {
   run_.print("step {}: warning: no checkpoint is written: {}; the run goes on, and tries again {}; {}\n",
              step, failure, again,
@@ -94,7 +94,7 @@ void Saves::warn_of_doubt() {
                run_.doubt());
 }
 
-/// Collective. Lets the ranks agree on all that they have to before they write.
+/// Collective. Makes a Saving, in which the ranks agree on everything before they write.
 checkpoint::Saving Saves::saving(std::vector<checkpoint::StateShard> states) {
   const auto& job = run_.worker.job();
   return checkpoint::Saving(config::checkpoint_folder(run_.deck), run_.progress.step,
@@ -167,13 +167,13 @@ void Saves::advance() {
   if (complete || !failure.empty()) end_save(failure, next_save());
 }
 
-/// Waits for what is under way, if anything is. Returns for how many seconds.
+/// Waits for the save under way, if any. Returns the seconds that it waited.
 double Saves::finish_save() {
   if (!under_way_) return 0;
   telemetry::Phase phase(run_.console, "waiting for the checkpoint of step", under_way_->of.step);
   const double start = now();
   const checkpoint::BackgroundSave& save = under_way_->save;
-  std::int64_t told = -1;  // saying the same again would pass for progress
+  std::int64_t told = -1;  // repeating the same value would count as progress
   const std::string failure = run_.why_not_saved(under_way_, [&] {
     under_way_->save.finish([&] {
       if (const std::int64_t done = save.written(); std::exchange(told, done) != done)
@@ -219,7 +219,7 @@ void Saves::note_saved(const SavedState& of, const std::string& how, const std::
   known_.damaged.erase(of.step);
   known_.newest = of;
   known_.path = fmt::format("{}/step_{}", config::checkpoint_folder(run_.deck), of.step);
-  // HDF5 is first used here: what it keeps is outside the plan too.
+  // HDF5 is first used here, and its memory is outside the plan too.
   output_.measure_outside();
   run_.print("step {}: checkpoint {} ({})\n", of.step, known_.path, how);
   if (!lost.empty())

@@ -1,5 +1,5 @@
 #pragma once
-// When a run writes checkpoints, and how: at once, or behind training.
+// Decides when a run writes checkpoints, and writes them at once or in the background.
 
 #include <cstdint>
 #include <optional>
@@ -14,20 +14,20 @@
 
 namespace ztrain::train {
 
-/// The state that a checkpoint holds.
+/// Identifies the state that a checkpoint holds.
 struct SavedState {
   std::int64_t step = -1;
-  std::int64_t optimizer_steps = -1;  ///< how many its weights have behind them
+  std::int64_t optimizer_steps = -1;  ///< optimizer steps that its weights have taken
 };
 
-/// The checkpoints that a run knows of.
+/// Checkpoints that a run knows of.
 struct Checkpoints {
-  SavedState newest;               ///< of this run
-  std::string path;                ///< of the newest
-  std::set<std::int64_t> damaged;  ///< steps of checkpoints that were passed over
+  SavedState newest;               ///< the newest of this run
+  std::string path;                ///< path of the newest
+  std::set<std::int64_t> damaged;  ///< steps of damaged checkpoints that were passed over
 };
 
-/// A checkpoint that is written behind training.
+/// A checkpoint that is written in the background.
 struct SaveUnderWay {
   SaveUnderWay(checkpoint::Saving saving, SavedState what, double started, std::string before)
       : save(std::move(saving)),
@@ -38,13 +38,13 @@ struct SaveUnderWay {
 
   checkpoint::BackgroundSave save;
   SavedState of;
-  double began;      ///< when training stopped for it, in seconds of now()
+  double began;      ///< time at which training stopped for it, in seconds of now()
   double stalled;    ///< seconds for which training has stood still
-  std::string lost;  ///< the checkpoint before, where it is gone; else ""
+  std::string lost;  ///< the previous checkpoint if somebody removed it; else ""
 };
 
-/// Writes the checkpoints of a run and says what became of them. Owns what is known of them, and the save
-/// that is under way. The other parts outlive it.
+/// Writes the checkpoints of a run and reports what became of them. Owns what is known of them, and the save
+/// under way. The other parts outlive it.
 class Saves {
  public:
   Saves(Run& run, RunOutput& output, TimeLimits& limits, Audits& audits, Snapshots& snapshots)
@@ -54,26 +54,27 @@ class Saves {
   const SavedState& newest() const { return known_.newest; }
   const std::string& path() const { return known_.path; }
 
-  /// A save is due by checkpoint.interval, or because an earlier one had to wait.
+  /// Returns whether a save is due, by checkpoint.interval or because an earlier one had to wait.
   bool is_due() const;
   bool is_under_way() const { return under_way_.has_value(); }
   bool works() const { return under_way_ && under_way_->save.works(); }
-  /// Collective. Saves, or lets a later step be saved if there is doubt about the weights. That costs at most
-  /// the place in the data, because skipped steps change no weights. Weights without a validation loss wait
-  /// for one step: if it is taken, their gradients are finite, and the validation data may be the cause.
+  /// Collective. Saves, or saves after a later step if there is doubt about the weights. Nothing but the data
+  /// cursor could be lost meanwhile, because skipped steps do not change weights. If the validation loss is
+  /// not finite, it waits for one step: if that step is taken, the gradients are finite, and the validation
+  /// data may be the cause.
   void save_or_wait();
   /// Collective. Saves as SIGUSR2 asks, while the run goes on.
   void save_as_asked();
-  /// Collective. Goes on with what is under way, once no rank works on its part by itself.
+  /// Collective. Advances the save under way, once no rank is at work on its part.
   void advance();
-  /// Collective. Waits for snapshot and save, which take the room for a copy of the state until they end.
+  /// Collective. Waits for the snapshot and the save under way, which need the copy of the state until they
+  /// end.
   void wait(const char* what_was_due);
-  /// Collective. Saves the state with which the run ends. Weights that a checkpoint has already are not saved
-  /// again for a place in the data from which they do not go on, nor dead ones beside a checkpoint that
-  /// trains. A run that stops early is saved with its skipped steps, which the job after it goes on counting.
+  /// Collective. Saves the state with which the run ends. Does not save weights again that a checkpoint has
+  /// if only the data cursor differs, nor diverged weights beside a checkpoint that trains. If the run stops
+  /// early, its count of skipped steps is saved too, and the next job continues the count.
   void save_at_end();
-  /// Ends the save under way of a run that has failed. Drops an error of that save, since the run has its
-  /// own.
+  /// Ends the save under way of a run that has failed. Drops that save's error, because the run has its own.
   void finish_of_failed();
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Where a run's snapshots are in the memory of its nodes: made, held and cleared, and looked through at the
-// start. What is in them is src/checkpoint/neighbours's.
+// Makes, holds and clears the folders of a run's snapshots in the memory of its nodes, and looks through them
+// at the start. src/checkpoint/neighbours writes their contents.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,37 +19,37 @@ namespace ztrain::train {
 class SnapshotStore {
  public:
   /// Collective. Rank 0 holds the folder of checkpoints. On each node the first rank makes and holds a
-  /// folder, and removes what dead runs have left beside it. Throws AgreedError.
+  /// folder, and removes those of dead runs. Throws AgreedError.
   SnapshotStore(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
                 const Patience& patience);
 
   const checkpoint::NodeRing& ring() const { return ring_; }
-  const std::filesystem::path& folder() const { return folder_; }  ///< of this rank's node
+  const std::filesystem::path& folder() const { return folder_; }  ///< folder on this rank's node
 
-  /// Collective: makes the newest snapshot a checkpoint where it is newer than all of these but the damaged
-  /// ones, and says so. The step of it; -1: there is none.
+  /// Collective. Makes the newest snapshot a checkpoint if it is newer than every checkpoint that is not
+  /// damaged, and prints that. Returns its step, or -1 if there is none.
   std::int64_t publish_newest(const std::set<std::int64_t>& damaged) const;
-  /// Collective, before a snapshot: the folder may be gone, such as when its user logs out of the node.
-  /// Throws NotSaved where it cannot be made and held anew.
+  /// Collective, before a snapshot. Makes and holds the folder again if it is gone, as after its user logged
+  /// out of the node. Throws NotSaved if that fails.
   void hold_again();
-  /// No snapshot stays in the memory of this rank's node. Never throws.
+  /// Removes all snapshots from the memory of this rank's node. Never throws.
   void clear() const;
-  /// Nothing of this run stays there: what it ends with is on disk. Never throws.
+  /// Removes everything of this run from there, because its last state is on disk. Never throws.
   void remove() const;
-  /// Collective: throws AgreedError where a node's folder has no room for so many bytes.
+  /// Collective. Throws AgreedError if a node's folder has no room for this many bytes.
   void require_room(std::int64_t bytes) const;
 
  private:
-  /// What the run's snapshots are known by, on every rank: not by what those of another folder are, of which
-  /// this one is a copy.
+  /// Returns the token that names the run's snapshots, on every rank. If the folder of checkpoints is a copy
+  /// of another run's folder, makes a new token.
   std::string token_of(const config::Deck& deck) const;
 
   const runtime::Session& session_;
   telemetry::Console& console_;
   std::filesystem::path checkpoints_, folder_;
   checkpoint::NodeRing ring_;
-  bool first_;                      ///< of the ranks of its node
-  std::optional<HeldFolder> held_;  ///< there
+  bool first_;                      ///< whether this is the first rank of its node
+  std::optional<HeldFolder> held_;  ///< the folder on this node
 };
 
 }  // namespace ztrain::train

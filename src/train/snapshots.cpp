@@ -87,7 +87,7 @@ void Snapshots::finish() {
   if (!snapshot_) return;
   telemetry::Phase phase(run_.console, "waiting for the snapshot in the nodes' memory");
   const double start = now();
-  std::int64_t told = -1;  // saying the same again would pass for progress
+  std::int64_t told = -1;  // repeating the same value would count as progress
   const std::string failure = run_.why_not_saved(snapshot_, [&] {
     snapshot_->finish([&] {
       if (const std::int64_t done = snapshot_->done(); std::exchange(told, done) != done)
@@ -99,7 +99,7 @@ void Snapshots::finish() {
   end_snapshot(failure);
 }
 
-/// Says that the first snapshot is there; of later ones a line is printed only if they fail.
+/// Ends the snapshot under way. Prints a line for the first one, and later only for failures.
 void Snapshots::end_snapshot(const std::string& failure) {
   const std::int64_t step = snapshot_->step(), bytes = snapshot_->bytes();
   snapshot_.reset();

@@ -27,8 +27,8 @@
 namespace ztrain::train {
 namespace {
 
-/// The newest checkpoint that a longer run would have written as well, since its learning rate did not fall
-/// yet.
+/// Returns the advice to go on from the newest checkpoint from before the decay, which a longer run would
+/// have written too.
 std::string before_decay(const config::Deck& deck, const job::Progress& progress) {
   const std::int64_t decay = progress.run_steps - deck.schedule.decay;
   for (const auto& path : checkpoint::list(config::checkpoint_folder(deck)))
@@ -39,7 +39,7 @@ std::string before_decay(const config::Deck& deck, const job::Progress& progress
                      decay, config::checkpoint_folder(deck));
 }
 
-/// A run of another length has another schedule, and the learning rate jumps.
+/// Notes that a run of another length has another schedule, so that the learning rate jumps.
 std::string note_schedule(const config::Deck& deck, const job::Progress& progress, std::int64_t steps) {
   const std::int64_t t = progress.optimizer_steps, was = progress.run_steps;
   const auto rate = [&](std::int64_t step, std::int64_t length) {
@@ -59,10 +59,11 @@ std::string note_schedule(const config::Deck& deck, const job::Progress& progres
 
 constexpr int most_ranks_listed = 8;
 
-/// What one rank has read, and its resident memory. All members are 8 bytes: ranks exchange it as it is.
+/// Bytes that one rank has read, and its resident memory. All members have 8 bytes, because ranks exchange
+/// the struct as it is.
 struct Reading {
-  std::int64_t bytes = 0;    ///< of the files
-  std::int64_t weights = 0;  ///< what they are in this rank's memory
+  std::int64_t bytes = 0;    ///< bytes of files
+  std::int64_t weights = 0;  ///< bytes of the weights in this rank's memory
   std::int64_t before = 0, after = 0, peak = 0;
 };
 
@@ -111,7 +112,7 @@ void require_export(const Run& run) {
   make_writable(checkpoint::ExportFolder::final_path(folder).parent_path(), "checkpoint.export");
 }
 
-/// Returns what a user is to know of how the run goes on.
+/// Loads a checkpoint. Returns text on how the run goes on.
 std::string load_checkpoint(Run& run, const std::string& path, telemetry::Phase& phase) {
   const job::Restored restored =
       job::from_metadata(checkpoint::read_metadata(path), run.deck, data::identity_of(run.data), path);
@@ -133,8 +134,8 @@ std::string load_checkpoint(Run& run, const std::string& path, telemetry::Phase&
          job::note_of_processor(restored.progress.processor, now.processor) + schedule;
 }
 
-/// Collective. Loads a checkpoint. Returns what is wrong with it on any rank, or "" if all ranks have loaded
-/// it.
+/// Collective. Tries to load a checkpoint. Returns what is wrong with it on any rank, or "" if all ranks have
+/// loaded it.
 std::string try_checkpoint(Run& run, const std::string& path, Checkpoints& known) {
   telemetry::Phase phase(run.console, "reading the checkpoint", [&run] { return run.worker.position(); });
   const job::Progress before = run.progress;
@@ -192,8 +193,8 @@ std::vector<std::string> checkpoints_to_resume(const Run& run) {
   return paths;
 }
 
-/// Goes on from the newest checkpoint that is sound, if there is any. A damaged one is never taken for none:
-/// then the run would start anew.
+/// Goes on from the newest sound checkpoint, and returns whether there is one. If all checkpoints are
+/// damaged, throws: starting anew without being asked would hide that.
 bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
   for (std::vector<std::string> paths = checkpoints_to_resume(run); !paths.empty();) {
     const std::string path = paths.front();
@@ -222,9 +223,9 @@ bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
   return false;
 }
 
-/// Collective: reads the weights that model.from names, draws adapters that they lack, and makes the rest of
-/// the state that of a new run. Says how it goes on, how fast it was, and what memory the operating system
-/// counts for each rank before anything but the weights was touched.
+/// Collective. Reads the weights that model.from names, draws missing adapters, and initialises the rest of
+/// the state. Prints how the run goes on, how fast it read, and each rank's resident memory before anything
+/// but the weights was touched.
 void start_from_weights(Run& run) {
   telemetry::Phase phase(run.console, "reading the weights", [&run] { return run.worker.position(); });
   const std::string& folder = run.deck.model.from;
@@ -267,11 +268,11 @@ void restore(Run& run, const Snapshots& snapshots, Checkpoints& known) {
   run.worker.initialize(static_cast<std::uint64_t>(run.deck.run.seed));
 }
 
-/// A disk without room is better found now, when nothing is trained that it could lose. Where there are
-/// checkpoints, older ones make room.
+/// Looks for a disk without room before anything is trained that could be lost. Older checkpoints make room
+/// if there are any.
 void prepare_for_saves(Run& run, TimeLimits& limits) {
   constexpr double slow = 1e8;  // bytes a second of a rank, until a save has been measured
-  constexpr std::int64_t beside_tensors = 128 * 1024;  // the least that index, deck and metrics take
+  constexpr std::int64_t beside_tensors = 128 * 1024;  // bytes that index, deck and metrics take at least
   if (run.deck.checkpoint.interval < 0 || run.progress.step >= run.facts.steps) return;
   const Layout& layout = run.worker.job().layout;
   const double bytes = plan::checkpoint_bytes(run.deck, layout.parameter_count(), layout.trained_count());
@@ -292,7 +293,8 @@ void start(Run& run, TimeLimits& limits, RunOutput& output, Snapshots& snapshots
     return banner(session, run.deck, run.data, run.worker, run.facts, run.version);
   }));
   job::prove_saves(session, run.console, run.deck, run.worker.job());
-  // Before a checkpoint is looked for: a run that still writes there may write a newer one.
+  // The folder is held before a checkpoint is looked for, because a run that still writes there may write a
+  // newer one.
   session.agree("preparing the output folder", [&] {
     if (session.rank() == 0) output.hold_folders(patience_of(run));
   });
@@ -305,7 +307,7 @@ void start(Run& run, TimeLimits& limits, RunOutput& output, Snapshots& snapshots
   session.agree("preparing the output folder", [&] {
     if (session.rank() != 0) return;
     output.begin(known.damaged);
-    // No save follows, which would sweep up behind a run that was killed right behind its last one.
+    // No save follows that would remove the remains of a run that was killed after its last save.
     if (run.is_complete() && run.deck.checkpoint.interval >= 0)
       for (const std::string& left : checkpoint::remove_remains(config::checkpoint_folder(run.deck)))
         run.print("warning: {}\n", left);

@@ -15,7 +15,8 @@ namespace {
 constexpr double much_longer = 1.3, share_of_step = 0.02;
 constexpr std::size_t most_named = 3;
 
-/// By stage: the median over its ranks; of an even number the lower of the two in the middle.
+/// Returns the median over each stage's ranks; for an even number of ranks, the lower of the two in the
+/// middle.
 std::map<int, double> usual_seconds(const std::vector<RankBusy>& by_rank, std::size_t phase) {
   std::map<int, std::vector<double>> all;
   for (const RankBusy& rank : by_rank) all[rank.stage].push_back(rank.seconds[phase]);
@@ -87,7 +88,7 @@ std::string Stragglers::after_step(std::int64_t step, const engine::Timings& tim
   return text;
 }
 
-/// In whole nanoseconds, which is what ranks exchange.
+/// Seconds are exchanged as whole nanoseconds.
 std::vector<RankBusy> Stragglers::gather() const {
   const auto world = checkpoint::Group::world();
   std::vector<RankBusy> by_rank(static_cast<std::size_t>(session_.size()));

@@ -1,6 +1,5 @@
 #pragma once
-// Ranks that take longer than the others for the same work, so that all wait for them: named with their node,
-// every so many steps.
+// Names ranks, with their nodes, that take longer than others for the same work, so that all wait for them.
 
 #include <array>
 #include <cstdint>
@@ -15,19 +14,19 @@
 
 namespace ztrain::train {
 
-/// Seconds of a rank in what it does by itself: waiting for others is no part of them.
+/// Phases of a step in which a rank works by itself. Waiting for others is not part of them.
 constexpr std::array<const char*, 4> busy_phases{"reading data", "forward", "backward", "optimizer"};
 using Busy = std::array<double, busy_phases.size()>;
 
 struct RankBusy {
   std::string host;
-  int stage = 0;  ///< of a pipeline: the others of a stage have the same work
+  int stage = 0;  ///< pipeline stage; ranks of one stage have the same work
   Busy seconds{};
 };
 
-/// For each phase the slowest ranks, three at most, that take 1.3 times what is usual in their stage or more,
-/// and 2% of a step more; "" where there are none. `by_rank` has the seconds of `steps` steps, which took
-/// `total`.
+/// Describes for each phase the slowest ranks, at most three, that exceed their stage's median by a factor of
+/// 1.3 and by 2% of a step. Returns "" if there are none. `by_rank` has the seconds of `steps` steps, which
+/// took `total`.
 std::string describe_stragglers(const std::vector<RankBusy>& by_rank, std::int64_t steps, double total);
 
 class Stragglers {
@@ -35,9 +34,9 @@ class Stragglers {
   /// The session outlives it.
   Stragglers(const config::Deck& deck, const runtime::Session& session, const MeshShape& mesh);
 
-  /// Behind each step. Collective in every watchdog.stragglers-th, where it gives rank 0 what to tell; else
-  /// "". What CUDA graphs replay is not timed: of a run with them only reading data is compared, which it
-  /// says once.
+  /// Adds a step. In every watchdog.stragglers-th step it is collective and returns at rank 0 the text to
+  /// print; otherwise returns "". Work that CUDA graphs replay is not timed: with them only reading data is
+  /// compared, and the text says so once.
   std::string after_step(std::int64_t step, const engine::Timings& timings, const StepClock& clock);
 
  private:
@@ -46,7 +45,7 @@ class Stragglers {
   const runtime::Session& session_;
   MeshShape mesh_;
   std::int64_t interval_;
-  std::int64_t steps_ = 0;  ///< since the last time
+  std::int64_t steps_ = 0;  ///< steps since the last report
   Busy seconds_{};
   double total_ = 0;
   bool told_of_graphs_ = false;

@@ -1,7 +1,6 @@
 #pragma once
-// When a run ends: what its steps take, and when it ends itself though it has steps left: after
-// run.max_minutes, and ahead of the end of the SLURM allocation in which it runs, whose end would lose what
-// came after the last checkpoint.
+// Decides when a run ends though it has steps left: after run.max_minutes, and before the end of its SLURM
+// allocation, which would lose everything since the last checkpoint.
 
 #include <cstdint>
 #include <optional>
@@ -12,12 +11,12 @@
 
 namespace ztrain::train {
 
-/// What a step takes, from all of a process: later ones count more, each a tenth of what came before it.
+/// Mean time of the steps of a process. Each new step has a weight of one tenth.
 class MeanStep {
  public:
-  /// The first step of a process also touches memory for the first time: the second one takes its place.
+  /// The second step replaces the first one, which also touches memory for the first time.
   void add(double seconds);
-  double seconds() const { return seconds_; }  ///< 0 before the first
+  double seconds() const { return seconds_; }  ///< 0 before the first step
 
  private:
   std::int64_t steps_ = 0;
@@ -26,32 +25,33 @@ class MeanStep {
 
 class TimeLimits {
  public:
-  /// allocation_end: in seconds since 1970; nothing where there is none. Runs that save nothing have nothing
-  /// to do ahead of it, and go on until SLURM ends them.
+  /// allocation_end is in seconds since 1970, or nothing. A run that saves nothing has nothing to do before
+  /// the allocation ends, and goes on until SLURM ends it.
   TimeLimits(const config::Deck& deck, std::optional<double> allocation_end);
 
-  /// What the end has to hold once more: the longest turn so far, which is a step and what may come behind it
-  /// (an evaluation, a save), and then the longest save. It holds two saves if saves are written behind
-  /// training: the last save waits for one that is still being written.
+  /// Records what the end of a run must leave time for: the longest turn so far, which is a step with its
+  /// evaluation and save, and then the longest save. Saves in the background need two: the last save waits
+  /// for one that is still being written.
   void turn_took(double seconds);
   void save_took(double seconds);
-  /// Stands for the longest save until one has been measured.
+  /// Sets the time of the longest save until one has been measured.
   void expect_save(double seconds) { expected_save_ = seconds; }
 
-  /// Of this rank, for the others: rank 0 counts the time.
+  /// Returns this rank's report to the others. Rank 0 counts the time.
   runtime::Report report(const runtime::Session& session, bool failed) const;
 
-  /// What ends the run: time_is_up or allocation_ends.
+  /// Returns the reason that the run ends: time_is_up or allocation_ends.
   std::string why(runtime::Stop stop) const;
 
-  /// session_lasts: in seconds.
+  /// Returns whether run.max_minutes are over. session_lasts is in seconds.
   bool minutes_are_over(double session_lasts) const;
-  /// clock: seconds since 1970. Whether another step may come too close to the end to save behind it.
+  /// Returns whether another step could end too late for a save before the allocation ends. clock is in
+  /// seconds since 1970.
   bool allocation_ends(double clock) const;
-  /// The first of both limits, from now on; nothing where there is none.
+  /// Returns the seconds until the first of both limits; nothing if there is none.
   std::optional<double> seconds_left(double session_lasts, double clock) const;
 
-  /// Seconds that are kept free before the end of an allocation.
+  /// Returns the seconds that are kept free before the end of an allocation.
   double margin() const;
 
  private:

@@ -1,4 +1,5 @@
-// What the stages of a pipeline did in one step, and when: timeline.json, which tools/plot_schedule.py draws.
+// Writes what the stages of a pipeline did in one step, and when, to timeline.json, which
+// tools/plot_schedule.py draws.
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -18,11 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Whether the rank speaks for its stage.
+/// Returns whether the rank speaks for its stage.
 bool is_first(const job::Worker& worker) {
   const program::Program& train = worker.job().train();
   const Coordinate at(train.mesh, train.rank);
-  return at.rank() % (train.mesh.ranks() / train.mesh[Axis::pipeline]) == 0;  // the outermost axis
+  return at.rank() % (train.mesh.ranks() / train.mesh[Axis::pipeline]) ==
+         0;  // pipeline is the outermost axis
 }
 
 }  // namespace

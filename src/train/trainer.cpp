@@ -23,7 +23,7 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       saves_(run_, output_, limits_, audits_, snapshots_),
       end_(run_, limits_, output_, snapshots_, saves_) {
   start(run_, limits_, output_, snapshots_, saves_);
-  // Finds ids beyond the vocabulary, the usual mistake, before anything runs.
+  // Reading the first batch finds ids beyond the vocabulary, the usual mistake, before anything runs.
   session.agree("reading the first batch", [&] { inputs_.fill(); });
   console.print(run_.is_complete() ? nothing_to_do(run_.deck.run, run_.progress.step, run_.facts.steps)
                                    : fmt::format("training starts at step {} of {}\n", run_.progress.step + 1,
@@ -55,7 +55,7 @@ void Trainer::take_steps() {
     if (!step()) return;
     output_.report_outside();
     if (run_.skipped_steps.has_given_up()) return;
-    behind_step();
+    after_step();
     if (!run_.is_complete()) inputs_.fill_next();
     limits_.turn_took(now() - start);
     if (stops_early()) return;
@@ -103,7 +103,7 @@ void Trainer::compute_step() {
     run_.worker.step();
 }
 
-/// Without a token to predict there is no loss, and the gradient is zero.
+/// Warns that a step without a token to predict has no loss and a gradient of zero.
 void Trainer::warn_of_masked_step() {
   if (run_.worker.scalars().valid_tokens > 0) return;
   run_.print(
@@ -113,13 +113,13 @@ void Trainer::warn_of_masked_step() {
       run_.progress.step, run_.deck.batch.global);
 }
 
-/// Does the evaluation, the audit and the save that are due. The state may then be an older one.
-void Trainer::behind_step() {
+/// Does the evaluation, the audit and the save that are due. The audit may go back to an older state.
+void Trainer::after_step() {
   const std::int64_t s = run_.progress.step;
   if (run_.deck.evaluation.interval > 0 && (s % run_.deck.evaluation.interval == 0 || run_.is_complete()))
     evaluate();
   if (audits_.is_due() && !audits_.copies_agree()) return;
-  if (run_.is_complete()) return;  // the end is saved by run()
+  if (run_.is_complete()) return;  // run() saves the end
   if (saves_.is_due())
     saves_.save_or_wait();
   else if (snapshots_.is_due() && !saves_.is_under_way())
@@ -149,7 +149,8 @@ void Trainer::evaluate() {
              best ? ", the best so far" : "", now() - start);
 }
 
-/// Keeps a copy of a state whose copies agree. One that is being saved is such a copy until then.
+/// Keeps a copy of a state whose copies agree. A state that is being saved is such a copy until the save
+/// ends.
 void Trainer::keep_state() {
   if (audits_.has_kept()) return;
   saves_.wait("the state of this one was to be kept (watchdog.audit_interval)");
@@ -157,7 +158,7 @@ void Trainer::keep_state() {
   audits_.copied_state();
 }
 
-/// After the last step there is nothing to stop.
+/// Asks all ranks whether to stop. After the last step there is nothing to stop.
 bool Trainer::stops_early() {
   if (run_.is_complete()) return false;
   const runtime::Requests asked = end_.hear(saves_.works() || snapshots_.works());
@@ -171,8 +172,8 @@ bool Trainer::stops_early() {
   return false;
 }
 
-/// The inputs of the step behind it are there already, and are others where the run has gone back. A rank
-/// that cannot read those ends the run here: what it has would make a wrong step.
+/// Saves on request. If the save goes back to an older state, the inputs of the next step are read again. A
+/// rank that cannot read them ends the run, because its old inputs would make a wrong step.
 void Trainer::save_as_asked() {
   const std::int64_t step = run_.progress.step;
   saves_.save_as_asked();

@@ -11,16 +11,16 @@ namespace ztrain::train {
 /// Loops over the steps of a run. Owns the run and its parts, and gives each part its turn.
 class Trainer {
  public:
-  /// Collective over the session. Everything that can be wrong with deck, data, output folder or checkpoint
-  /// is found here, before the first step, and thrown as AgreedError on every rank. The watchdog, to which
-  /// the console's phases are progress, is told where in a step the run is.
+  /// Collective over the session. Finds everything that can be wrong with deck, data, output folder or
+  /// checkpoint before the first step, and throws it as AgreedError on every rank. Phases of the console are
+  /// progress to the watchdog, which is told where in a step the run is.
   Trainer(const runtime::Session& session, telemetry::Console& console, telemetry::Watchdog& watchdog,
           config::Deck deck, std::string version);
 
-  /// Trains to the end of the run, or until a signal that asks for it reaches any rank or run.max_minutes are
-  /// over: then the step is finished and the state saved (unless checkpoint.interval is -1). A run that is
-  /// complete is exported (checkpoint.export), also one that was complete before. Throws AgreedError when
-  /// that fails, when training has diverged, and where a signal ended what is not to be saved.
+  /// Trains until the last step, until a signal reaches any rank, or until run.max_minutes are over. If it
+  /// stops early, it finishes the step and saves the state (unless checkpoint.interval is -1). Exports a
+  /// complete run (checkpoint.export), even if it was complete before. Throws AgreedError if a save or export
+  /// fails, if training has diverged, and if a signal ends a run that is not to be saved.
   Ending run();
 
   const job::Worker& worker() const { return run_.worker; }
@@ -30,7 +30,7 @@ class Trainer {
   bool step();
   void compute_step();
   void warn_of_masked_step();
-  void behind_step();
+  void after_step();
   void evaluate();
   void keep_state();
   bool stops_early();
@@ -38,7 +38,7 @@ class Trainer {
 
   telemetry::Watchdog& watchdog_;
   Run run_;
-  TimeLimits limits_;  ///< rank 0's count
+  TimeLimits limits_;  ///< counts time at rank 0
   Inputs inputs_;
   RunOutput output_;
   Audits audits_;

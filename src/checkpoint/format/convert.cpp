@@ -11,7 +11,7 @@ namespace {
 template <class... Types>
 struct TypeList {};
 
-/// The types that convert to each other. A new one needs its name here and nothing else.
+/// Types that convert to each other. A new one only needs its name here.
 using Convertible = TypeList<float, bf16, f16, double>;
 
 template <class From, class To>
@@ -24,8 +24,8 @@ void convert_elements(const std::byte* from, std::byte* to, std::int64_t count) 
   }
 }
 
-/// Of NaN and infinity alone all bits of the exponent are set. On the bits, without a branch: this runs over
-/// every byte that is read.
+/// Returns whether a number is neither NaN nor infinite, which have all bits of the exponent set. Works on
+/// the bits, without a branch, because it runs over every byte that is read.
 template <class Bits, Bits exponent>
 bool finite_bits(const std::byte* data, std::int64_t count) {
   Bits found = 0;
@@ -77,7 +77,7 @@ bool all_finite(const std::byte* data, DType dtype, std::int64_t count) {
 }
 
 void convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count) {
-  // The same bits, whatever they are: a conversion would change some NaNs.
+  // Copies the bits, because a conversion would change some NaNs.
   if (from_type == to_type) {
     std::memcpy(to, from, static_cast<std::size_t>(count * size_of(to_type)));
     return;

@@ -1,5 +1,5 @@
 #pragma once
-// What tells a checkpoint that is not what was written from one that a run cannot use.
+// Tells a checkpoint with damaged files from one that a run cannot use.
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -14,8 +14,8 @@
 
 namespace ztrain::checkpoint {
 
-/// A file of a checkpoint is missing, or its bytes are not those that were written. Another checkpoint may
-/// do.
+/// A file of a checkpoint is missing, or its bytes are not those that were written. Another checkpoint may be
+/// sound.
 class Damaged : public Error {
  public:
   using Error::Error;
@@ -26,13 +26,13 @@ template <class... Args>
   throw Damaged(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// What to do about a checkpoint that cannot be read.
+/// What a user can do about a checkpoint that cannot be read.
 inline constexpr const char* advice =
     "take another checkpoint, one that `ztrain verify` finds sound (for a run its path as "
     "checkpoint.resume), or start anew (checkpoint.resume = \"none\")";
 
-/// Whether it is this process that cannot read, whatever the file is: the user may not, or the process has no
-/// more files to open.
+/// Returns whether this process cannot read the file, whatever the file is: the user may not, or the process
+/// can open no more files.
 inline bool lies_with_the_process(const std::filesystem::path& path) {
   if (::access(path.c_str(), R_OK) != 0 && (errno == EACCES || errno == EPERM)) return true;
   const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -40,8 +40,8 @@ inline bool lies_with_the_process(const std::filesystem::path& path) {
   return other < 0;
 }
 
-/// A file of a checkpoint that the disk does not give, or that is no file, is a damaged one: another
-/// checkpoint may be whole.
+/// Reads a file. Throws Damaged if the disk does not give it or it is not a file: another checkpoint may be
+/// sound.
 template <class Read>
 auto read_or_damaged(const std::filesystem::path& path, const Read& read) {
   try {
@@ -54,7 +54,7 @@ auto read_or_damaged(const std::filesystem::path& path, const Read& read) {
   }
 }
 
-/// The text less the advice, for who follows it already.
+/// Returns the text without the advice, for a caller that follows it already.
 inline std::string without_advice(std::string text) {
   const std::string end = std::string("; ") + advice;
   for (std::size_t at = text.find(end); at != text.npos; at = text.find(end)) text.erase(at, end.size());

@@ -68,13 +68,13 @@ inline constexpr const char* index_name = "index.h5";
 /// "ztrain/pieces".
 struct PieceRow {
   std::int64_t state = 0, parameter = 0;  ///< indices into the tables
-  std::int64_t tensor_dim = -1, tensor_parts = 1,
-               tensor_index = 0;                       ///< which slice; dim -1: the whole tensor
+  /// Index of the slice; dim -1: the whole tensor.
+  std::int64_t tensor_dim = -1, tensor_parts = 1, tensor_index = 0;
   std::int64_t slice_begin = 0, count = 0;             ///< items of the slice, which is row-major
   std::int64_t dtype = 0;                              ///< index into the tables
-  std::int64_t file = 0, byte_offset = 0;              ///< where the bytes are
+  std::int64_t file = 0, byte_offset = 0;              ///< place of the bytes
   std::int64_t unit = 0, part = 0, dataset_begin = 0;  ///< the same place as HDF5 names it
-  std::int64_t first_checksum = 0;                     ///< of this piece's ceil(bytes / block) checksums
+  std::int64_t first_checksum = 0;  ///< first of this piece's ceil(bytes / block) checksums
 
   DType type() const { return static_cast<DType>(dtype); }
   std::int64_t bytes() const { return count * size_of(type()); }
@@ -85,15 +85,15 @@ static_assert(sizeof(PieceRow) == piece_columns * sizeof(std::int64_t));
 struct ParameterEntry {
   std::string name;
   Shape shape;
-  bool frozen = false;                 ///< it is not trained: of all states it has "model" alone
-  std::vector<std::int64_t> begins{};  ///< as TensorSlice::begins, of all its pieces
+  bool frozen = false;                 ///< whether it is not trained, so that "model" is its only state
+  std::vector<std::int64_t> begins{};  ///< begins of slices, as TensorSlice::begins, of all its pieces
   bool operator==(const ParameterEntry&) const = default;
 };
 
 struct FileEntry {
   std::string name;
   std::int64_t bytes = 0;
-  std::string frame = {};  ///< its checksum (metadata_file.hpp); "": the version did not have it
+  std::string frame = {};  ///< checksum of its frame (metadata_file.hpp); "": the version did not have it
 };
 
 struct StateEntry {
@@ -101,7 +101,7 @@ struct StateEntry {
   std::int64_t granule = 1;  ///< elements per item
 };
 
-/// What the rows' numbers mean.
+/// Tables that give the rows' numbers their meaning.
 struct Catalog {
   std::vector<StateEntry> states;
   std::vector<ParameterEntry> parameters;
@@ -114,17 +114,17 @@ struct Index {
   std::vector<std::int64_t> checksums;
 };
 
-std::string file_name(std::int64_t file);  ///< "shard_0003.h5"
+std::string file_name(std::int64_t file);  ///< returns "shard_0003.h5"
 std::string dataset_name(const std::string& state, const PieceRow& piece);
 
-/// The slices of the parameter of which the piece is one.
+/// Returns the slices of the parameter of which the piece is one.
 TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece);
 
-/// The items of one state of one parameter as a tensor, and how it is cut into slices.
+/// Form of one state of one parameter as a tensor, and how it is cut into slices.
 struct StoredForm {
   Shape shape;
   TensorSlice slice;
-  /// Of a slice, and of those before it.
+  /// Return the items of a slice, and of those before it.
   std::int64_t items(int index) const { return elements(slice.part_of(shape, index)); }
   std::int64_t items_before(int index) const;
 };
@@ -133,19 +133,20 @@ StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, co
 /// Throws Error unless blocks of `granule` elements fit between the cuts of any layout.
 void require_granule(const std::string& state, std::int64_t granule);
 
-/// Order of "ztrain/pieces".
+/// Orders rows as "ztrain/pieces" does.
 bool piece_before(const PieceRow& a, const PieceRow& b);
 
 inline constexpr const char* weights_state = "model";
 
-/// Throws Error unless the pieces (sorted) hold every item of every state of every parameter exactly once, in
-/// one dtype per state and parameter; of frozen parameters they hold the weights alone.
+/// Throws Error unless the sorted pieces hold every item of every state of every parameter exactly once, in
+/// one dtype per state and parameter. Frozen parameters have the weights alone.
 void require_complete(const Index& index);
 
-/// Writes a file that holds everything of the index and the virtual datasets; syncs nothing.
+/// Writes a file that holds the index and the virtual datasets. Does not sync.
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata,
                  const char* key = "checkpoint.folder");
-/// Throws Error, naming the file, also when the tables contradict each other or the sizes of the files.
+/// Reads an index. Throws Error naming the file, also if the tables contradict each other or the sizes of the
+/// files.
 Index read_index(const std::filesystem::path& path);
 std::string read_metadata_text(const std::filesystem::path& path);
 

@@ -55,7 +55,7 @@ const std::string& require_plain(const std::string& name) {
   return name;
 }
 
-/// Fills the tables and gives the meaning of the dtype column.
+/// Fills the tables and returns the meaning of the dtype column.
 std::vector<DType> parse_tables(const std::string& text, Index& index) {
   const auto tables = parse_json(text, "its tables", {.bytes = largest_tables});
   REQUIRE(tables.at("block_bytes").get<std::int64_t>() == checksum_block,
@@ -104,7 +104,7 @@ auto dataset_key(const PieceRow& piece) {
 
 using Extents = std::map<decltype(dataset_key(PieceRow{})), std::int64_t>;
 
-/// Items of every dataset of every shard file.
+/// Returns the items of every dataset of every shard file.
 Extents dataset_extents(const std::vector<PieceRow>& pieces) {
   Extents extents;
   for (const PieceRow& p : pieces) {
@@ -120,7 +120,8 @@ bool continues(const PieceRow& last, const PieceRow& next) {
          last.dataset_begin + last.count == next.dataset_begin;
 }
 
-/// One mapping per run that is contiguous in the slice and in its dataset: usually one per shard file.
+/// Returns one mapping per run that is contiguous in the slice and in its dataset: usually one per shard
+/// file.
 std::vector<Mapping> mappings_of(const Index& index, std::size_t begin, std::size_t end,
                                  const Extents& extents) {
   std::vector<Mapping> mappings;
@@ -158,7 +159,7 @@ void require_tensor_complete(const Index& index, std::size_t begin, std::size_t 
   const auto& parameter = parameter_of(index, first);
   const auto& state = state_of(index, first).name;
   const StoredForm form = form_of(index, first);
-  std::int64_t covered = 0;  // over all slices, one after the other
+  std::int64_t covered = 0;  // items over all slices, one after the other
   for (std::size_t i = begin; i < end; ++i) {
     const PieceRow& p = index.pieces[i];
     REQUIRE(p.dtype == first.dtype, "{} of {} is {} on one rank and {} on another", state, parameter.name,
@@ -177,7 +178,7 @@ void require_tensor_complete(const Index& index, std::size_t begin, std::size_t 
           all);
 }
 
-/// A failure while reading, with what to do about it.
+/// Runs work that reads, and adds to a failure what to do about it.
 template <class Work>
 auto reading(const std::filesystem::path& path, Work work) {
   std::string reason;
@@ -198,7 +199,7 @@ bool within(std::int64_t number, std::size_t end) {
   return number >= 0 && number < static_cast<std::int64_t>(end);
 }
 
-/// Whether a parameter can have the slices of which the row is one.
+/// Returns whether a parameter can have the slices of which the row is one.
 bool can_be_cut(const ParameterEntry& parameter, const PieceRow& p) {
   const std::vector<std::int64_t>& begins = parameter.begins;
   if (p.tensor_dim == -1) return p.tensor_parts == 1 && begins.empty();
@@ -209,7 +210,7 @@ bool can_be_cut(const ParameterEntry& parameter, const PieceRow& p) {
          begins.back() == size;
 }
 
-/// The numbers of a row that was read are of things that exist. Sums of them cannot overflow.
+/// Requires that the numbers of a row name things that exist, so that sums of them cannot overflow.
 void require_meaning(const Index& index, const std::vector<DType>& dtypes, const PieceRow& p) {
   REQUIRE(within(p.state, index.catalog.states.size()) &&
               within(p.parameter, index.catalog.parameters.size()) && within(p.dtype, dtypes.size()) &&
@@ -231,7 +232,7 @@ void require_meaning(const Index& index, const std::vector<DType>& dtypes, const
                         p.slice_begin, p.tensor_index, p.tensor_parts, items));
 }
 
-/// A row's bytes are in its file, and their checksums in the table.
+/// Requires that a row's bytes are in its file, and their checksums in the table.
 void require_bytes(const Index& index, const PieceRow& p) {
   const FileEntry& file = index.files[static_cast<std::size_t>(p.file)];
   REQUIRE(p.byte_offset >= 0 && p.byte_offset <= file.bytes - p.bytes(),
@@ -245,9 +246,9 @@ void require_bytes(const Index& index, const PieceRow& p) {
           index.checksums.size());
 }
 
-/// Each checksum is of one block of one piece, so its number tells which.
+/// Requires that each checksum is of one block of one piece, so its number tells which.
 void require_own_checksums(const Index& index) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // first, blocks
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;  // first checksum, number of blocks
   for (const PieceRow& p : index.pieces)
     ranges.emplace_back(p.first_checksum, ceil_div(p.bytes(), checksum_block));
   std::ranges::sort(ranges);

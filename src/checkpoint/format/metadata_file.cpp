@@ -70,7 +70,8 @@ void write_metadata_file(const fs::path& folder, const json& metadata, const cha
 
 void require_intact_index(const fs::path& folder) {
   const fs::path index = folder / index_name;
-  if (!read_or_damaged(index, [&] { return file_exists(index.string()); })) return;  // which its reader says
+  // its reader reports that
+  if (!read_or_damaged(index, [&] { return file_exists(index.string()); })) return;
   if (sealed_metadata(folder).at(checksum_key) !=
       read_or_damaged(index, [&] { return checksum_of_file(index); }))
     fail_damaged("{}: is damaged: its bytes do not have the checksum that {} has of them; {}", index.string(),
@@ -115,7 +116,7 @@ std::uint64_t checksum_of(const PosixFile& file, std::int64_t offset, std::int64
 }
 
 std::uint64_t frame_checksum(const PosixFile& file, std::span<const PieceRow> rows) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // first byte, and that behind the last
+  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;  // first byte, and the one after the last
   for (const PieceRow& row : rows) pieces.emplace_back(row.byte_offset, row.byte_offset + row.bytes());
   const std::int64_t size = file.size();
   pieces.emplace_back(size, size);

@@ -3,8 +3,8 @@
 namespace ztrain::checkpoint {
 namespace {
 
-/// Appends the boxes of [begin, end) within the sub-tensor of dims dim, dim + 1, ..., the indices before it
-/// being fixed.
+/// Appends the boxes of [begin, end) within the sub-tensor of dims dim, dim + 1, ...; the indices before it
+/// are fixed.
 void append(const Shape& shape, std::size_t dim, Shape fixed, std::int64_t begin, std::int64_t end,
             std::vector<Box>& boxes) {
   if (begin >= end) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Flat row-major ranges of a tensor as boxes, the form in which HDF5 takes selections.
+// Converts flat row-major ranges of a tensor to boxes, which HDF5 takes as selections.
 
 #include <vector>
 
@@ -9,11 +9,11 @@
 
 namespace ztrain::checkpoint {
 
-/// Elements [begin, end) of a row-major tensor with N dims, as at most 2 N - 1 disjoint boxes in row-major
-/// order. A scalar counts as one dim of extent 1.
+/// Returns elements [begin, end) of a row-major tensor with N dims, as at most 2 N - 1 disjoint boxes in
+/// row-major order. A scalar counts as one dim of extent 1.
 std::vector<Box> boxes_of_range(const Shape& shape, std::int64_t begin, std::int64_t end);
 
-/// The same for a range of the slice that tensor rank `index` holds, in coordinates of the whole tensor.
+/// Does the same for a range of the slice that tensor rank `index` holds, in coordinates of the whole tensor.
 std::vector<Box> boxes_of_slice(const Shape& shape, const TensorSlice& slice, int index, std::int64_t begin,
                                 std::int64_t end);
 

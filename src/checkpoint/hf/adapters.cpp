@@ -17,13 +17,13 @@ std::string module_of(const std::string& parameter, std::string_view ending) {
   return parameter.substr(0, parameter.size() - ending.size());
 }
 
-/// "self_attn.q_proj" -> "q_proj"
+/// Returns the last part of a module's name: "self_attn.q_proj" -> "q_proj".
 std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
 
-/// Last parts of names where those mean the same modules, else whole names: PEFT takes either, and compares
-/// the ends of names.
+/// Returns last parts of names if these mean the same modules, else whole names. PEFT takes either, and
+/// compares the ends of names.
 std::set<std::string> target_modules(const Catalog& catalog, const Adapters& adapters) {
   std::set<std::string> whole, parts;
   for (const auto& [weight, pair] : adapters.of_weight) {

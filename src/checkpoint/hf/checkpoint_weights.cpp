@@ -34,7 +34,7 @@ class CheckpointWeights : public WeightSource {
 
   std::int64_t element_size(const std::string& name, DType to) const override {
     const auto pieces = reader_.pieces(model_, numbers_.at(name));
-    if (pieces.empty()) return size_of(to);  // no elements
+    if (pieces.empty()) return size_of(to);  // there are no elements
     REQUIRE(converts(pieces.front().type(), to), "{}: {} is {}, which does not become {}; {}",
             folder_.string(), name, name_of(pieces.front().type()), name_of(to), checkpoint_advice);
     return size_of(pieces.front().type());

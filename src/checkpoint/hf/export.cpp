@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t block_items = std::int64_t{1} << 20;
 
-/// One rank's part of the bytes of all tensors.
+/// Exports one rank's part of the bytes of all tensors.
 class Exporter {
  public:
   Exporter(const fs::path& checkpoint, const ExportOptions& options, const Progress& progress, int rank,
@@ -39,7 +39,7 @@ class Exporter {
 
   const ExportPlan& plan() const { return plan_; }
 
-  /// The files with their headers.
+  /// Makes the files with their headers.
   void create_files(const fs::path& folder) const {
     for (const PlannedFile& file : plan_.files) {
       const std::string header = header_of(file);
@@ -48,7 +48,7 @@ class Exporter {
     }
   }
 
-  /// The blocks of this rank: those that begin in its part.
+  /// Writes the blocks that begin in this rank's part.
   void write_blocks(const fs::path& folder) {
     std::int64_t before = 0;  // bytes of tensors before the file
     for (const PlannedFile& file : plan_.files) {
@@ -56,7 +56,7 @@ class Exporter {
       if (before < end_ && before + bytes > begin_) write_share(folder / file.name, file, before);
       before += bytes;
     }
-    done_ = end_ - begin_;  // also where no block begins in the part
+    done_ = end_ - begin_;  // sets it even if no block begins in the part
     tell();
   }
 
@@ -86,7 +86,7 @@ class Exporter {
     out.close();
   }
 
-  /// offset: of the tensor in the file; before: bytes of tensors before it, over all files.
+  /// offset is that of the tensor in the file; before counts bytes of tensors before it, over all files.
   void write_tensor(const PosixFile& out, std::int64_t offset, std::int64_t before, std::size_t tensor) {
     const std::int64_t count = elements(plan_.tensors[tensor].shape), size = size_of(options_.dtype);
     for (std::int64_t begin = 0; begin < count; begin += block_items) {
@@ -99,7 +99,7 @@ class Exporter {
     }
   }
 
-  /// Elements [begin, begin + count) of a tensor as they are to be written.
+  /// Makes elements [begin, begin + count) of a tensor as they are to be written.
   void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
     const TensorSource& source = plan_.sources[tensor];
     if (source.added) {

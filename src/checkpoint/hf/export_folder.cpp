@@ -71,7 +71,7 @@ void ExportFolder::publish() {
   sync_folder(unfinished_);
   fs::rename(unfinished_, target_, error);
   REQUIRE(!error, "cannot rename '{}' to '{}': {}", unfinished_.string(), target_.string(), error.message());
-  // Only now: without its marker the next export would not remove what this one leaves.
+  // The marker is removed last: without it the next export would not remove what this one leaves.
   fs::remove(target_ / marker_name, error);
   marker_.reset();
   sync_folder(target_.parent_path());

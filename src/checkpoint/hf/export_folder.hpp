@@ -1,5 +1,5 @@
 #pragma once
-// The folder that an export makes: <folder>.tmp with a marker in it, until publish() gives it its name. One
+// Makes the folder of an export: <folder>.tmp with a marker in it, until publish() gives it its name. One
 // process (rank 0) makes it.
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace ztrain::checkpoint {
 
 class ExportFolder {
  public:
-  /// Removes what an interrupted export left. Throws Error when the folder exists or another process is
-  /// exporting there, and when there is no room for `bytes`.
+  /// Removes what an interrupted export left. Throws Error if the folder exists or another process is
+  /// exporting there, and if there is no room for `bytes`.
   ExportFolder(const std::filesystem::path& folder, std::int64_t bytes, const ExportKeys& keys);
 
-  /// Folders as they are called until, and from, publish() on.
+  /// Return the folder's names from publish() on, and until then.
   static std::filesystem::path final_path(const std::filesystem::path& folder);
   static std::filesystem::path unfinished_path(const std::filesystem::path& folder);
 
@@ -25,7 +25,7 @@ class ExportFolder {
   void write_text(const SideFile& file) const {
     write_file(unfinished_ / file.name, file.text, keys_.folder);
   }
-  /// Syncs and renames.
+  /// Syncs the folder and gives it its name.
   void publish();
   /// Removes everything. Never throws.
   void discard();
@@ -35,7 +35,7 @@ class ExportFolder {
 
   std::filesystem::path target_, unfinished_;
   ExportKeys keys_;
-  std::optional<PosixFile> marker_;  ///< held locked
+  std::optional<PosixFile> marker_;  ///< locked while it is held
   bool removed_remains_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace ztrain::checkpoint {
 namespace {
 
-constexpr std::size_t named = 3;  ///< parameters that a message names
+constexpr std::size_t named = 3;  ///< most parameters that a message names
 
 void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dtype, TensorSource source) {
   plan.tensors.push_back({name, safetensors_dtype(dtype), dtype, shape, 0, elements(shape) * size_of(dtype)});

@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t named_of_each = 10;  ///< tensors that a message names
+constexpr std::size_t named_of_each = 10;  ///< most tensors that a message names
 
-/// "3 are missing: a, b, c"; "" for none.
+/// Returns text such as "3 are missing: a, b, c"; "" for none.
 std::string listing(const std::vector<std::string>& names, const char* what) {
   if (names.empty()) return "";
   const std::vector<std::string> first(
@@ -28,7 +28,8 @@ std::string listing(const std::vector<std::string>& names, const char* what) {
                      names.size() > first.size() ? ", ..." : "");
 }
 
-/// The folder holds the parameters, with their shapes, and nothing else. Gives the adapters that it lacks.
+/// Requires that the folder holds the parameters, with their shapes, and nothing else. Returns the adapters
+/// that it lacks.
 std::vector<std::string> require_parameters(const WeightSource& source, const fs::path& folder,
                                             std::span<const ParameterShape> parameters) {
   std::vector<std::string> missing, misshapen, unexpected, absent;
@@ -137,7 +138,7 @@ class Importer {
   std::int64_t done() const { return done_; }
 
  private:
-  /// Those that the source has.
+  /// Returns the pieces that the source has.
   std::vector<Piece> pieces(const StateShard& shard) const {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = place_.shard_index * unit.shard_elements;
@@ -149,7 +150,7 @@ class Importer {
     return place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
   }
 
-  /// begin: bytes of the shard before the run.
+  /// begin counts bytes of the shard before the run.
   void copy(const std::string& name, const LogicalRun& run, HostWindow& window, std::int64_t begin,
             DType dtype) {
     const std::int64_t size = source_.element_size(name, dtype);

@@ -22,7 +22,7 @@ struct TypeRow {
   std::int64_t bytes;
   std::optional<DType> dtype;
 };
-/// All of the format's types of whole bytes.
+/// All types of the format that have whole bytes.
 constexpr std::array type_rows{
     TypeRow{"F64", 8, DType::f64}, TypeRow{"F32", 4, DType::f32}, TypeRow{"BF16", 2, DType::bf16},
     TypeRow{"F16", 2, DType::f16}, TypeRow{"I64", 8, DType::i64}, TypeRow{"I32", 4, DType::i32},
@@ -31,9 +31,9 @@ constexpr std::array type_rows{
     TypeRow{"BOOL", 1, {}},        TypeRow{"C64", 8, {}},         TypeRow{"F8_E4M3", 1, {}},
     TypeRow{"F8_E5M2", 1, {}},     TypeRow{"F8_E8M0", 1, {}}};
 
-constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< so that bytes do not overflow
+constexpr std::int64_t most_elements = std::int64_t{1} << 58;  ///< bytes of more elements could overflow
 
-/// A name or a text of the file, for a message: a hostile one has any bytes, of any length.
+/// Returns a name or a text of the file for a message. A hostile file may hold any bytes, of any length.
 std::string cut(std::string_view text) {
   return printable(text, 200);
 }
@@ -44,7 +44,7 @@ json parse_object(std::string_view text, int depth, const std::string& file) {
   return parsed;
 }
 
-/// An array of whole numbers from 0 on.
+/// Reads an array of whole numbers from 0 on.
 std::vector<std::int64_t> numbers(const json& entry, const char* key, const std::string& where) {
   const auto found = entry.find(key);
   REQUIRE(found != entry.end() && found->is_array(), "{}: has no list {}", where, key);
@@ -86,7 +86,7 @@ SafeTensor parse_tensor(const std::string& name, const json& entry, std::int64_t
   return t;
 }
 
-/// Sorts by offset; every byte of the data must belong to one tensor.
+/// Sorts by offset, and requires that every byte of the data belongs to one tensor.
 void require_contiguous(std::vector<SafeTensor>& tensors, std::int64_t data_bytes, const std::string& file) {
   std::ranges::sort(tensors, {}, [](const SafeTensor& t) { return std::pair(t.begin, t.bytes); });
   std::int64_t end = 0;
@@ -120,7 +120,7 @@ std::vector<SafeTensor> parse_safetensors(std::string_view header, std::int64_t 
   return tensors;
 }
 
-/// Git LFS stands a small text in for each large file, until it is fetched.
+/// Git LFS puts a small text in the place of each large file until it is fetched.
 static void require_no_pointer(const PosixFile& file) {
   constexpr std::string_view pointer = "version https://git-lfs";
   std::string begin(pointer.size(), ' ');
@@ -166,7 +166,7 @@ std::string safetensors_header(std::span<const SafeTensor> tensors) {
     header[t.name] = {{"dtype", t.dtype_name}, {"shape", t.shape}, {"data_offsets", {begin, end}}};
   }
   std::string text = json_text(header);
-  text.resize(static_cast<std::size_t>(round_up(std::ssize(text), 8)), ' ');  // data begin aligned
+  text.resize(static_cast<std::size_t>(round_up(std::ssize(text), 8)), ' ');  // aligns the data
   const std::uint64_t length = text.size();
   std::string start(sizeof length, '\0');
   std::memcpy(start.data(), &length, sizeof length);

@@ -20,7 +20,7 @@ constexpr std::int64_t largest_index = largest_safetensors_header;
 constexpr const char* folder_advice =
     "give a complete folder whose weights are those of its config.json (model.from)";
 
-/// Of a folder without safetensors files.
+/// Returns advice on a folder without safetensors files.
 std::string advice_on(const fs::path& folder) {
   if (std::string gguf = config::gguf_in(folder); !gguf.empty()) return gguf;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
@@ -85,7 +85,7 @@ class SafetensorsFolder : public WeightSource {
     std::byte* bytes = from == to ? data : block_.data();
     const std::int64_t offset = entry.tensor.begin + begin * size;
     file.read_at(bytes, count * size, offset);
-    // Most often what is asked for next: the disk works while these are looked at.
+    // Reads ahead what is most often asked for next: the disk works while these bytes are processed.
     file.read_ahead(2 * count * size, offset + count * size);
     if (from != to) convert(bytes, from, data, to, count);
     REQUIRE(all_finite(data, to, count),
@@ -99,8 +99,7 @@ class SafetensorsFolder : public WeightSource {
     SafeTensor tensor;
   };
 
-  /// Takes the tensors of a file. Another file may hold one of the same name: then it is the one of the file
-  /// that the index names.
+  /// Takes the tensors of a file. If another file holds one of the same name, the index decides.
   void add(const std::string& name, const std::map<std::string, std::string>& file_of = {}) {
     files_.push_back(PosixFile::open_to_read(folder_ / name));
     for (SafeTensor& t : read_safetensors(files_.back())) {

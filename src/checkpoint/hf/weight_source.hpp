@@ -1,5 +1,5 @@
 #pragma once
-// Where weights are read from: a Hugging Face model's folder or a checkpoint. Internal to checkpoint.
+// Internal to checkpoint. Reads weights from a Hugging Face model's folder or a checkpoint.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,17 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  /// The tensors, by name.
+  /// Returns the shapes of the tensors, by name.
   const std::map<std::string, Shape>& shapes() const { return shapes_; }
-  /// Names that the model need not have.
+  /// Returns whether the model need not have a tensor of this name.
   virtual bool may_be_left(const std::string& name) const = 0;
-  /// What to do about a folder that is wrong.
+  /// Returns what to do about a folder that is wrong.
   virtual const char* advice() const = 0;
-  /// Bytes of an element as it is stored. Throws Error for a tensor whose elements do not become `to`.
+  /// Returns the bytes of an element as it is stored. Throws Error for a tensor whose elements do not convert
+  /// to `to`.
   virtual std::int64_t element_size(const std::string& name, DType to) const = 0;
-  /// Row-major elements [begin, begin + count) of a tensor, at most block_elements of them, as `to`, rounded
-  /// to nearest even. Throws Error that names the file.
+  /// Reads row-major elements [begin, begin + count) of a tensor, at most block_elements of them, as `to`,
+  /// rounded to nearest even. Throws Error that names the file.
   virtual void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
                     DType to) = 0;
 
@@ -36,7 +37,8 @@ class WeightSource {
 
 inline constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
-/// Reads the headers or the index. Throws Error for a folder that is neither, and for broken ones.
+/// Opens a folder and reads the headers or the index. Throws Error for a folder that is neither, and for
+/// broken ones.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder);
 
 std::unique_ptr<WeightSource> open_safetensors_folder(const std::filesystem::path& folder);

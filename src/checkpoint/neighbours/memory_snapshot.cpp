@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t longest_index = std::int64_t{1} << 30;
 
-/// Of this node's own file: its number, or -1.
+/// Returns the number of this node's own file, or -1.
 std::int64_t own_file(const fs::path& unfinished) {
   for (const auto& entry : fs::directory_iterator(unfinished))
     for (std::int64_t number = 0; number < max_files; ++number)
@@ -43,7 +43,7 @@ NeighbourExchange::NeighbourExchange(const NodeRing& ring, fs::path unfinished, 
   per_turn_ = std::max<std::int64_t>(1, ceil_div(rounds_, std::max(1, turns)));
 }
 
-/// What other ranks wait for is done whatever has failed here.
+/// Runs work, and keeps a failure: other ranks wait for the exchange whatever has failed here.
 void NeighbourExchange::attempt(const std::function<void()>& work) {
   if (error_.empty()) error_ = failure_of(work);
 }
@@ -63,7 +63,7 @@ void NeighbourExchange::learn_files() {
   }
 }
 
-/// The first rank of a node makes the copy's file, the others of the node write to it too.
+/// The first rank of a node makes the copy's file; the others of the node write to it too.
 void NeighbourExchange::open_files() {
   const int rank = world_.rank(), node = ring_.node_of(rank), before = ring_.before(node);
   const std::string &own = names_[static_cast<std::size_t>(node)],
@@ -82,7 +82,7 @@ void NeighbourExchange::open_files() {
   });
 }
 
-/// Every node has the index, so that each can say whether what it holds is sound.
+/// Sends the index to every node, so that each can say whether what it holds is sound.
 void NeighbourExchange::spread_index() {
   const bool first = ring_.is_first(world_.rank());
   const Group firsts = world_.split(first ? 0 : -1);
@@ -92,7 +92,7 @@ void NeighbourExchange::spread_index() {
     if (!first) continue;
     bytes = firsts.broadcast(std::move(bytes));
     if (world_.rank() == 0) continue;
-    attempt([&] {  // training waits, and what is lost with the node needs no sync
+    attempt([&] {  // no sync, because training waits, and the memory is lost with the node
       PosixFile file = PosixFile::create(unfinished_ / name, memory_key);
       file.write_at(bytes.data(), std::ssize(bytes), 0);
       file.close();

@@ -41,14 +41,14 @@ std::string read_whole(const fs::path& path) {
   return fs::exists(path, unknown) ? read_file(path.string(), longest_path) : "";
 }
 
-/// Of a folder that nobody holds. A run that goes on in a moment has written not long ago, whatever has ended
-/// it.
+/// Returns whether nobody holds the folder and its run is over. A run that will go on in a moment has written
+/// recently, however it ended.
 bool is_dead(const fs::path& folder, fs::file_time_type written, const fs::path& checkpoints) {
   return read_whole(folder / owner_name) == checkpoints.string() ||
          fs::file_time_type::clock::now() - written > std::chrono::hours(1);
 }
 
-/// The folders of all runs.
+/// Returns the folders of all runs.
 std::vector<fs::path> folders_in(const fs::path& memory) {
   std::vector<fs::path> found;
   std::error_code unknown;
@@ -61,7 +61,8 @@ std::vector<fs::path> folders_in(const fs::path& memory) {
   return found;
 }
 
-/// Of another user's nothing may be known. Held until it is gone: its run may begin again now.
+/// Removes a folder if its run is dead. Another user's folder may not be readable. Holds the folder until it
+/// is removed, because its run may begin again now.
 bool is_removed_if_dead(const fs::path& folder, const fs::path& checkpoints) {
   try {
     const auto written = fs::last_write_time(folder);

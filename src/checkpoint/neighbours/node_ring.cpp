@@ -29,7 +29,7 @@ NodeRing::Held NodeRing::held(int node, std::span<const std::int64_t> saved) con
   return {sum_of(node), nodes() == 1 ? 0 : sum_of(before(node))};
 }
 
-/// As many ranks of either node as have a partner on the other.
+/// Only ranks with a partner on the other node send.
 int NodeRing::lanes(int from_node) const {
   if (nodes() == 1) return 0;
   return static_cast<int>(std::min(ranks_of(from_node).size(), ranks_of(next(from_node)).size()));

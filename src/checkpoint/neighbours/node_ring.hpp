@@ -1,5 +1,5 @@
 #pragma once
-// The nodes of a job in a ring: what is on a node is held once more by the next. Pure.
+// Arranges the nodes of a job in a ring: the next node holds what a node has once more. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -12,42 +12,43 @@ namespace ztrain::checkpoint {
 struct FilePart {
   std::int64_t begin = 0, end = 0;
 };
-/// Part `number` of `parts` that together are all of the file, each as long as any other or a byte longer.
+/// Returns part `number` of `parts` that together are the whole file; each is as long as any other or a byte
+/// longer.
 FilePart file_part(std::int64_t bytes, std::int64_t number, std::int64_t parts);
 
-/// A rank's part of what one node gives to the next, of the node's file.
+/// A rank's part of the file that one node gives to the next.
 struct Lane : FilePart {
-  int rank = 0;  ///< whom it sends to, or receives from
+  int rank = 0;  ///< rank that it sends to, or receives from
 };
 
 class NodeRing {
  public:
-  /// node_of: by rank, where the ranks really are; nodes are numbered from 0, each with a rank.
+  /// node_of says, by rank, where the ranks really are; nodes are numbered from 0, and each has a rank.
   explicit NodeRing(std::vector<int> node_of);
 
   const std::vector<int>& node_of() const { return node_of_; }
   int nodes() const { return static_cast<int>(ranks_.size()); }
   int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& ranks_of(int node) const { return ranks_[static_cast<std::size_t>(node)]; }
-  /// Who makes the node's folder.
+  /// Returns whether the rank makes the node's folder.
   bool is_first(int rank) const { return ranks_of(node_of(rank)).front() == rank; }
   int next(int node) const { return (node + 1) % nodes(); }
   int before(int node) const { return (node + nodes() - 1) % nodes(); }
 
-  /// Bytes that are on a node: what its own ranks save, and what the ranks of the node before it do, which is
-  /// nothing if there is no other node.
+  /// Bytes on a node: those that its own ranks save, and those of the previous node's ranks, which are none
+  /// if there is no other node.
   struct Held {
     std::int64_t own = 0, before = 0;
   };
-  /// saved: bytes that each rank saves, by rank.
+  /// saved is the bytes that each rank saves, by rank.
   Held held(int node, std::span<const std::int64_t> saved) const;
 
-  /// What this rank sends of its node's file of so many bytes, to a rank of the next node; nothing where it
-  /// has no partner there, or there is no other node.
+  /// Returns what this rank sends of its node's file of this size to a rank of the next node; nothing if it
+  /// has no partner there, or if there is no other node.
   std::optional<Lane> sends(int rank, std::int64_t bytes) const;
-  /// What it receives of the file of the node before.
+  /// Returns what it receives of the previous node's file.
   std::optional<Lane> receives(int rank, std::int64_t bytes) const;
-  /// Of the lanes of such a file, the longest.
+  /// Returns the bytes of the longest lane of such a file.
   std::int64_t longest_lane(int from_node, std::int64_t bytes) const;
 
  private:
@@ -56,7 +57,7 @@ class NodeRing {
   int place_on_node(int rank) const;
 
   std::vector<int> node_of_;
-  std::vector<std::vector<int>> ranks_;  ///< by node
+  std::vector<std::vector<int>> ranks_;  ///< ranks, by node
 };
 
 }  // namespace ztrain::checkpoint

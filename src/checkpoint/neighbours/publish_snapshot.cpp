@@ -31,7 +31,7 @@ using json = nlohmann::json;
 
 constexpr std::int64_t copied_at_once = std::int64_t{8} << 20;
 
-/// What rank 0 makes of what all ranks say, on every rank.
+/// Returns on every rank what rank 0 makes of all ranks' answers.
 json agreed(const Group& world, const std::function<json()>& say,
             const std::function<json(const std::vector<json>&)>& make) {
   json own, made;
@@ -45,8 +45,8 @@ json agreed(const Group& world, const std::function<json()>& say,
   return parse_json(world.broadcast(json_text(made)));
 }
 
-/// Of all snapshots beyond `newest`, the newest first: steps and seals, or of the unreadable ones what is
-/// wrong.
+/// Returns all snapshots beyond `newest`, the newest first: steps and seals, or what is wrong with unreadable
+/// ones.
 json candidates(const std::vector<json>& of_ranks, std::int64_t newest) {
   std::set<std::tuple<std::int64_t, std::string, std::string>, std::greater<>> found;
   for (const json& of_rank : of_ranks)
@@ -94,7 +94,7 @@ class Publisher {
   int node() const { return ring_.node_of(world_.rank()); }
   std::string of_host(const std::string& fault) const { return fmt::format("{}: {}", places_.host, fault); }
 
-  /// What this rank finds of the snapshot on its node: ranks of a node share its blocks.
+  /// Checks the snapshot on this rank's node; ranks of a node share its blocks.
   json look(std::int64_t step, const std::string& seal) {
     json found = {
         {"node", node()}, {"shards", json::array()}, {"faults", json::object()}, {"wanted", nullptr}};
@@ -129,7 +129,8 @@ class Publisher {
     }
   }
 
-  /// Which node gives which file, and under "index" which the rest; or under "missing" why it cannot be had.
+  /// Returns which node gives which file, and under "index" which gives the rest; or under "missing" why it
+  /// cannot be had.
   static json plan_of(const std::vector<json>& of_ranks) {
     json plan = {{"shards", json::object()}}, wanted;
     std::map<std::string, std::set<int>> holders;
@@ -190,8 +191,7 @@ class Publisher {
     copy_part(from, to, std::ranges::find(ranks, world_.rank()) - ranks.begin(), std::ssize(ranks));
   }
 
-  /// Nothing of it may be taken for granted: what it becomes is read, and its checksums looked at, by the
-  /// run.
+  /// Copies a part without checking it: the run reads the resulting checkpoint and compares its checksums.
   static void copy_part(const fs::path& from, const fs::path& to, std::int64_t part, std::int64_t parts) {
     const PosixFile source = PosixFile::open_to_read(from);
     PosixFile target = PosixFile::open_to_write(to);
@@ -211,7 +211,7 @@ class Publisher {
   const SnapshotPlaces& places_;
   Group world_ = Group::world();
   std::vector<HeldSnapshot> held_;
-  fs::path source_;  ///< of the snapshot that was looked at last
+  fs::path source_;  ///< folder of the snapshot that was checked last
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// How a run comes back to a snapshot in the memory of nodes: the newest that is whole and sound over those
-// that are there becomes a checkpoint like any other, from which any mesh goes on.
+// Makes the newest snapshot in the memory of nodes that is complete and sound a checkpoint like any other,
+// from which any mesh goes on.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,21 +11,21 @@
 
 namespace ztrain::checkpoint {
 
-/// Where things are, for this rank.
+/// Places that this rank uses.
 struct SnapshotPlaces {
-  std::filesystem::path on_node;      ///< node_folder() of its node, which need not be there
-  std::filesystem::path checkpoints;  ///< that all ranks see
+  std::filesystem::path on_node;      ///< node_folder() of its node, which need not exist
+  std::filesystem::path checkpoints;  ///< folder that all ranks see
   std::string host;                   ///< for messages
 };
 
 struct PublishedSnapshot {
   std::int64_t step = -1;                ///< -1: there was none
-  std::vector<std::string> passed_over;  ///< of newer ones: the step and what is wrong with it
+  std::vector<std::string> passed_over;  ///< newer snapshots: the step and what is wrong with each
 };
 
-/// Collective, the same on every rank: the newest snapshot beyond step `newest` all of whose files have their
-/// checksums on some node is copied to checkpoints/step_N by the ranks of the nodes that hold them, and gets
-/// that name once it is complete. Throws AgreedError where that cannot be written.
+/// Collective; returns the same on every rank. Takes the newest snapshot beyond step `newest` all of whose
+/// files have their checksums on some node. The ranks of the nodes that hold them copy the files to
+/// checkpoints/step_N, which gets its name once it is complete. Throws AgreedError if it cannot be written.
 PublishedSnapshot publish_newest_snapshot(const NodeRing& ring, const SnapshotPlaces& places,
                                           std::int64_t newest);
 

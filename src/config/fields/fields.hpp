@@ -22,41 +22,41 @@ struct Pair {
   double& second;
 };
 
-/// Reaches the member of a deck that a key stands for; the alternative is the key's type.
+/// Reaches the member of a deck for which a key stands; the alternative is the key's type.
 using Access =
     std::variant<std::string& (*)(Deck&), std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&),
                  DType& (*)(Deck&), std::vector<std::string>& (*)(Deck&), std::vector<double>& (*)(Deck&),
                  Pair (*)(Deck&), std::vector<ParameterGroup>& (*)(Deck&)>;
 
-/// The largest count that every reader of it keeps exactly: plans compute with doubles, and so does JSON.
+/// The largest count that all readers keep exactly: plans compute with doubles, and so does JSON.
 constexpr double most_count = 0x1p53;
 
-/// As (spelling, value); case does not matter.
+/// Pairs of a spelling and its value; case does not matter.
 using Spellings = std::vector<std::pair<std::string, std::string>>;
 
-/// What values a key may take, beyond its type. Numbers have both bounds, so that whoever computes with them
-/// need not fear for the range of an integer; numbers that are not whole besides fit fp32 (fits_fp32).
+/// Values that a key may take, beyond its type. Numbers have both bounds, so that code that computes with
+/// them need not fear the range of an integer. Other numbers than whole ones also fit fp32 (fits_fp32).
 struct Legal {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
-  bool open_least = false;             ///< least itself is not legal
-  bool open_most = false;              ///< most itself is not legal
-  bool minus_one = false;              ///< -1 is legal besides
-  std::int64_t multiple = 1;           ///< of which whole numbers are multiples
-  std::vector<std::string> choices{};  ///< empty: any; case does not matter
-  Spellings aliases{};                 ///< legal too
-  /// What other programs write for a value: understood, but not documented as ztrain's own. true and false
-  /// may be TOML's booleans.
+  bool open_least = false;             ///< whether least itself is illegal
+  bool open_most = false;              ///< whether most itself is illegal
+  bool minus_one = false;              ///< whether -1 is legal too
+  std::int64_t multiple = 1;           ///< whole numbers are multiples of this
+  std::vector<std::string> choices{};  ///< legal words, in any case; empty: any text
+  Spellings aliases{};                 ///< spellings that are legal too
+  /// Spellings of other programs that are understood but not documented. true and false may be TOML's
+  /// booleans.
   Spellings understood{};
-  /// What other programs write for something close: not legal, but then that value is proposed.
+  /// Spellings of other programs for something similar. They are not legal; the message proposes the value.
   Spellings hints{};
-  /// Above 0: besides the choices, whole numbers from this on, up to most, are legal, and kept as text.
+  /// If above 0: whole numbers from this on, up to most, are legal besides the choices, and kept as text.
   std::int64_t or_from = 0;
-  /// Not empty: besides the choices, names of files that end so are legal.
+  /// If not empty: names of files with this ending are legal besides the choices.
   std::string or_ending{};
 };
 
-/// Whether a key's strings are paths of what a run reads or of what it writes: `${VAR}` is expanded in both.
+/// Whether a key's strings are paths that a run reads, or that it writes: `${VAR}` is expanded in both.
 enum class PathKind : std::uint8_t { none, read, written };
 
 struct Field {
@@ -66,31 +66,31 @@ struct Field {
   std::string unit;      ///< empty: none
   Legal legal;
   std::string doc;              ///< sentences
-  bool free_on_resume = false;  ///< may differ from what the checkpoint was written with
-  bool numeric = false;         ///< shapes the numbers that are computed: part of the deck's hash
+  bool free_on_resume = false;  ///< whether it may differ from the checkpoint's value
+  bool numeric = false;         ///< whether it shapes the computed numbers, and so is part of the deck's hash
   PathKind path = PathKind::none;
-  std::string example{};  ///< as TOML, for the template, where the default would not make a usable deck
+  std::string example{};  ///< value for the template, as TOML, if the default would not make a usable deck
 
   std::string section() const { return key.substr(0, key.find('.')); }
   std::string member() const { return key.substr(key.find('.') + 1); }
 };
 
-/// All fields, in the order of documentation; fields of one section are neighbours.
+/// Returns all fields, in the order of documentation; fields of one section are neighbours.
 const std::vector<Field>& fields();
 
-/// The field of this key, or null.
+/// Returns the field of this key, or null.
 const Field* find_field(std::string_view key);
 
-/// Every key. Every section, in table order.
+/// Return every key, and every section, in table order.
 std::vector<std::string> field_keys();
 std::vector<std::string> section_names();
-/// A sentence or two on a section.
+/// Returns a sentence or two on a section.
 std::string section_doc(std::string_view section);
 
-/// "string", "integer", "number", "boolean", "dtype", "list of strings", "list of numbers",
-/// "two numbers", "list of tables"
+/// Returns "string", "integer", "number", "boolean", "dtype", "list of strings", "list of numbers", "two
+/// numbers" or "list of tables".
 std::string type_name(const Field& field);
-/// "an integer, 1 or more", "one of none, full", ...
+/// Returns text such as "an integer, 1 or more" or "one of none, full".
 std::string legal_text(const Field& field);
 
 }  // namespace ztrain::config

@@ -3,7 +3,7 @@
 namespace ztrain::config::rows {
 namespace {
 
-/// PyTorch's and DeepSpeed's words for these places.
+/// Adds PyTorch's and DeepSpeed's words for tiers.
 Legal tier() {
   return also({{"host", "cpu"}, {"true", "cpu"}, {"false", "none"}, {"device", "none"}, {"disk", "nvme"}},
               one_of({"none", "cpu", "nvme"}));
@@ -46,7 +46,7 @@ std::vector<Field> offload() {
             "Of a rank, that share what the optimizer steps on the host. They run on the cores that the "
             "launcher gave the rank. 0: as many as these are, or where it gave all to all of them, a rank's "
             "share of the node's; of CPU ranks one."}),
-      // How NVMe is read and written.
+      // These keys say how NVMe is read and written.
       free(written_path({KEY_OF(offload, nvme_path), "[]", "", any(),
                          "Folders on drives of the node, for what is sent to nvme: a rank's bytes are "
                          "striped over all of them. Each rank has files of its own there, without names: "

@@ -7,7 +7,7 @@ Legal degree() {
   return {.least = 1, .most = 1e6, .minus_one = true, .understood = {{"auto", "-1"}}};
 }
 
-/// torchtitan's and Megatron's words for these.
+/// Adds torchtitan's and Megatron's words for schedules.
 Legal schedule() {
   Legal legal = also({{"GPipe", "gpipe"},
                       {"Interleaved1F1B", "interleaved"},
@@ -78,7 +78,7 @@ std::vector<Field> pipeline() {
   };
 }
 
-/// How sequences and layers are shared.
+/// Returns the fields of how sequences and layers are shared.
 std::vector<Field> context_and_tensor() {
   return {
       free({KEY_OF(context, method), R"("gather")", "", one_of({"gather", "ring", "ulysses"}),

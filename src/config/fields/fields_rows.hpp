@@ -1,5 +1,5 @@
 #pragma once
-// Internal to config: how rows of the field table are written, and the parts that the table is made of.
+// Internal to config. Tools for writing rows of the field table, and the parts of the table.
 
 #include <limits>
 #include <string>
@@ -10,18 +10,19 @@
 
 namespace ztrain::config::rows {
 
-/// Of a row: what reaches a member of the deck; and the key and access of one that is called as its key.
+/// Macros of a row: the function that reaches a member of the deck, and the key and access of a member that
+/// is named as its key.
 #define MEMBER_OF(path) +[](Deck& deck) -> decltype(auto) { return (deck.path); }
 #define KEY_OF(section, member) #section "." #member, MEMBER_OF(section.member)
 
 inline Legal any() {
   return {};
 }
-/// A whole number without a bound of its own.
+/// Returns bounds of a whole number without a limit of its own.
 inline Legal count(double least) {
   return {.least = least, .most = most_count};
 }
-/// A number without a bound of its own.
+/// Returns bounds of a number without a limit of its own.
 inline Legal from(double least) {
   return {.least = least, .most = std::numeric_limits<float>::max()};
 }
@@ -37,33 +38,33 @@ inline Legal multiple_of(std::int64_t multiple, double most) {
 inline Legal below_one() {
   return {.least = 0, .most = 1, .open_most = true};
 }
-/// Of something: above 0, at most 1.
+/// Returns bounds of a share: above 0, at most 1.
 inline Legal share() {
   return {.least = 0, .most = 1, .open_least = true};
 }
 inline Legal one_of(std::vector<std::string> choices) {
   return {.choices = std::move(choices)};
 }
-/// Legal::understood and Legal::hints of a row.
+/// Sets Legal::understood and Legal::hints of a row.
 inline Legal also(Spellings understood, Legal legal) {
   return legal.understood = std::move(understood), legal;
 }
 inline Legal close_to(Spellings hints, Legal legal) {
   return legal.hints = std::move(hints), legal;
 }
-/// PyTorch's names of dtypes.
+/// Adds PyTorch's names of dtypes.
 inline Legal dtype_of(std::vector<std::string> choices) {
   return also({{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}}, one_of(std::move(choices)));
 }
 
-// Marks of rows, so that one row stays one statement.
+// These set marks of a row, so that one row stays one statement.
 inline Field free(Field f) {
   return f.free_on_resume = true, f;
 }
 inline Field numeric(Field f) {
   return f.numeric = true, f;
 }
-/// inputs.md tells of both kinds at its beginning.
+/// docs/inputs.md explains both kinds of paths at its beginning.
 inline Field read_path(Field f) {
   f.doc += " Paths are relative to the deck; on the command line, to the working folder.";
   return f.path = PathKind::read, f;
@@ -76,7 +77,7 @@ inline Field example(std::string value, Field f) {
   return f.example = std::move(value), f;
 }
 
-// The table, in its order. Each row: key, access, default, unit, legal values, documentation.
+// Parts of the table, in its order. Each row has key, access, default, unit, legal values and documentation.
 std::vector<Field> run();
 std::vector<Field> data();
 std::vector<Field> model();

@@ -57,7 +57,7 @@ std::vector<Field> strategy() {
   return {free({KEY_OF(sharding, strategy), R"("FULL_SHARD")", "", strategy_names(), strategy_doc()})};
 }
 
-/// When parameters are gathered and how long copies live.
+/// Returns the fields of when parameters are gathered and how long copies live.
 std::vector<Field> gathering() {
   return {
       free({KEY_OF(sharding, reshard_after_forward), R"("auto")", "", reshard(),
@@ -88,7 +88,7 @@ std::vector<Field> gathering() {
   };
 }
 
-/// How parameters are grouped, and how their gradients travel.
+/// Returns the fields of how parameters are grouped and how their gradients travel.
 std::vector<Field> grouping() {
   return {
       free({KEY_OF(sharding, persistence_threshold), "0", "elements", count(0),

@@ -25,7 +25,7 @@ struct ModelRow {
   std::int64_t window = 0;
 };
 
-// Dims as in each model's published Hugging Face config.json.
+// Dims of each model's published Hugging Face config.json.
 constexpr std::array model_rows{
     ModelRow{"smoke", 64, 176, 2, 4, 2, 257, 1e4, 0, false},
     ModelRow{"100m", 768, 2048, 12, 12, 12, 32000, 1e4, 0, false},
@@ -67,18 +67,19 @@ constexpr std::array precision_rows{
 
 struct ClusterRow {
   const char* name;
-  const char* device;                     ///< glob of what the driver calls it; "": not known
-  double device_memory, host_memory;      ///< GB of a GPU, of a node
-  double peak_tflops, peak_fp32;          ///< dense, in 16 bits, and in fp32 without shortened products
-  double peak_tf32, peak_fp8;             ///< dense; 0: it has none
+  const char* device;                     ///< glob of the driver's name for the device; "": not known
+  double device_memory, host_memory;      ///< GB of a GPU; GB of a node
+  double peak_tflops, peak_fp32;          ///< dense, in 16 bits; in fp32 without shortened products
+  double peak_tf32, peak_fp8;             ///< dense; 0: not available
   double memory_bandwidth, intra, inter;  ///< GB/s; the last two per direction
-  double host;                            ///< GB/s: the PCIe link, in each direction
-  double host_memory_bandwidth;           ///< GB/s: an eighth of what the host's memory reaches
+  double host;                            ///< GB/s of the PCIe link, in each direction
+  double host_memory_bandwidth;           ///< GB/s: an eighth of the bandwidth that the host's memory reaches
 };
-// From the makers' data sheets of the modules in their usual nodes of eight: SXM with NVLink, OAM with
-// Infinity Fabric, PCIe; the network is one port of 400 Gb/s a GPU (A100: 200). Peaks are without sparsity,
-// half of what the sheets print larger. Memory is the nominal one: drivers show a little more. Of the host's
-// memory, two sockets with eight channels of DDR5-4800 (A100: DDR4-3200; B200: DDR5-5600), 0.8 is reached.
+// Figures of the makers' data sheets, for modules in their usual nodes of eight: SXM with NVLink, OAM with
+// Infinity Fabric, PCIe. The network is one port of 400 Gb/s for each GPU (A100: 200). Peaks are without
+// sparsity, half of what the sheets print larger. Memory is nominal: drivers show a little more. The host's
+// memory is two sockets with eight channels of DDR5-4800 (A100: DDR4-3200; B200: DDR5-5600), of which 0.8 is
+// reached.
 constexpr std::array cluster_rows{
     ClusterRow{"h100-80gb", "*H100*HBM3*", 80, 2000, 989, 67, 495, 1979, 3350, 450, 50, 50, 60},
     ClusterRow{"h200-141gb", "*H200", 141, 2000, 989, 67, 495, 1979, 4800, 450, 50, 50, 60},
@@ -94,7 +95,7 @@ constexpr double compute_efficiency = 0.7, memory_efficiency = 0.85, outside_mem
 // Eight drives of 3 to 7 GB/s in a node of eight GPUs, reading and writing.
 constexpr double nvme_bandwidth = 3;
 
-/// Of this name; null: there is none.
+/// Returns the row of this name, or null.
 template <class Rows>
 auto* find_row(const Rows& rows, std::string_view name) {
   const auto* row = std::ranges::find_if(rows, [&](const auto& r) { return name == r.name; });

@@ -8,10 +8,10 @@
 namespace ztrain::config {
 namespace {
 
-constexpr int most_parts = 64;     ///< of a dotted key
-constexpr int most_brackets = 32;  ///< of arrays and tables within each other
+constexpr int most_parts = 64;     ///< parts of a dotted key
+constexpr int most_brackets = 32;  ///< depth of nested arrays and tables
 
-/// Walks over TOML as its lexer does, as far as nesting goes.
+/// Scans TOML as its lexer does, as far as nesting is concerned.
 class NestingScan {
  public:
   NestingScan(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -42,7 +42,7 @@ class NestingScan {
     if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) parts_ = 0;
   }
 
-  /// One line, or with three quotes several. What is not closed the parser refuses.
+  /// Skips a string of one line, or of several with three quotes. The parser refuses one that is not closed.
   void skip_string(char quote) {
     const std::string three(3, quote);
     const bool long_one = text_.substr(at_, 3) == three;

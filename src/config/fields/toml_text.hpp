@@ -1,5 +1,5 @@
 #pragma once
-// Internal to config: TOML from outside. This header brings toml++ along.
+// Internal to config. Parses TOML from outside. This header includes toml++.
 
 #include <string>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace ztrain::config {
 
-/// The text parsed. name: what messages call it, such as the deck's path. Throws Error as "name:line: not
-/// valid TOML: ...", also for a text that is nested deeper than any deck: the parser and what walks its
-/// tables call themselves for each level.
+/// Parses the text. name is used in messages, such as the deck's path. Throws Error as "name:line: not valid
+/// TOML: ...", also for a text that is nested deeper than any deck, because the parser recurses for each
+/// level.
 toml::table parse_toml(std::string_view text, const std::string& name);
 
 }  // namespace ztrain::config

@@ -25,7 +25,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// One assignment under way: everything that its messages need.
+/// An assignment under way, with everything that its messages need.
 struct Assignment {
   const Field& field;
   const toml::node& value;
@@ -44,7 +44,7 @@ struct Assignment {
     return (l.open_least ? x > l.least : x >= l.least) && (l.open_most ? x < l.most : x <= l.most);
   }
 
-  /// Kernels see a number that is not whole as fp32: there it must be legal as well.
+  /// Kernels see a number that is not whole as fp32, in which it must be legal too.
   void require_legal(double x) const {
     const Legal& l = field.legal;
     if (!std::isfinite(x)) refuse();
@@ -66,21 +66,21 @@ struct Assignment {
             where, field.key, source_text(value), static_cast<float>(x), legal_text(field));
   }
 
-  /// What a word stands for among spellings, or null; case does not matter.
+  /// Returns the meaning of a word among spellings, or null. Case does not matter.
   static const std::string* meant_by(const std::string& word, const Spellings& spellings) {
     for (const auto& [spelling, meaning] : spellings)
       if (lower(word) == lower(spelling)) return &meaning;
     return nullptr;
   }
 
-  /// A string as it is; a boolean or a whole number as it is written.
+  /// Returns a string as it is, and a boolean or a whole number as it is written.
   std::string word(const toml::node& node) const {
     if (node.is_string()) return *node.value<std::string>();
     if (!node.is_boolean() && !node.is_integer()) refuse();
     return source_text(node);
   }
 
-  /// What stands in quotes, where it is a number that would be legal without them.
+  /// Returns the text in quotes if it is a number that would be legal without them.
   std::string without_quotes(const std::string& text) const {
     double x = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
@@ -90,7 +90,7 @@ struct Assignment {
   double number(const toml::node& node) const {
     double x = 0;
     if (node.is_number()) {
-      const auto exact = node.value_exact<std::int64_t>();  // value<double> has none where that would round
+      const auto exact = node.value_exact<std::int64_t>();  // value<double> gives none if it would round
       x = exact ? static_cast<double>(*exact) : *node.value<double>();
     } else {
       const std::string text = word(node);
@@ -98,17 +98,17 @@ struct Assignment {
       if (meaning == nullptr) refuse(without_quotes(text));
       x = std::stod(*meaning);
     }
-    x += 0.0;  // minus zero is zero
+    x += 0.0;  // minus zero becomes zero
     require_legal(x);
     return x;
   }
 
   std::int64_t integer() const {
-    const double x = number(value);  // 1e9 is a float to TOML, and a usual way to write a count
+    const double x = number(value);  // 1e9 is a float in TOML, and a usual way to write a count
     if (x != std::floor(x)) refuse(fmt::format("{:.0f}", x));
     const auto result = static_cast<std::int64_t>(x);
     const auto exact = value.value_exact<std::int64_t>();
-    if (exact && *exact != result) refuse(fmt::to_string(result));  // beyond what a double holds
+    if (exact && *exact != result) refuse(fmt::to_string(result));  // a double cannot hold the value
     return result;
   }
 
@@ -120,7 +120,7 @@ struct Assignment {
     refuse(text == "0" || text == "no" || text == "off" ? "false" : "");
   }
 
-  /// Is the word a whole number that is legal besides the choices? Refuses one that is out of range.
+  /// Returns whether the word is a whole number that is legal besides the choices. Refuses one out of range.
   bool legal_count(const std::string& word) const {
     std::int64_t count = 0;
     const char* end = word.data() + word.size();
@@ -186,7 +186,7 @@ struct Assignment {
   }
 };
 
-/// Stores by the type of the member that the access reaches.
+/// Stores a value by the type of the member that the access reaches.
 struct Store {
   const Assignment& from;
   Deck& deck;

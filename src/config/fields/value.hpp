@@ -1,5 +1,5 @@
 #pragma once
-// TOML values into the members of a deck, and back. Internal to config: this header brings toml++ along.
+// Internal to config. Converts TOML values to members of a deck and back. This header includes toml++.
 
 #include <string>
 #include <string_view>
@@ -11,29 +11,29 @@
 
 namespace ztrain::config {
 
-/// Stores a TOML value in the member that the field stands for. Throws Error that starts with `where` and
-/// names the key, the value, what is legal and the nearest legal value, when the type is wrong or the value
-/// is not legal.
+/// Stores a TOML value in the member for which the field stands. If the type is wrong or the value is not
+/// legal, throws Error that starts with `where` and names the key, the value, the legal values and the
+/// nearest one.
 void assign(const Field& field, const toml::node& value, Deck& deck, std::string_view where);
 
-/// The same for a value written as TOML.
+/// Does the same for a value written as TOML.
 void assign(const Field& field, std::string_view toml_value, Deck& deck, std::string_view where);
 
-/// Throws Error, with `where`, unless the text is one that metadata, logs and terminals can hold.
+/// Throws Error, with `where`, unless metadata, logs and terminals can hold the text.
 void require_plain(const Field& field, std::string_view text, std::string_view where);
 
-/// The member's value as TOML; assign() of it restores the member exactly.
+/// Returns the member's value as TOML; assign() of it restores the member exactly.
 std::string render(const Field& field, const Deck& deck);
 
-/// The rows of a list of tables {match, lr_scale, weight_decay}, and back. The same errors; unknown keys
-/// within a table are errors too.
+/// Converts the rows of a list of tables {match, lr_scale, weight_decay}, and back. Has the same errors;
+/// unknown keys within a table are errors too.
 std::vector<ParameterGroup> groups_from(const Field& field, const toml::node& value, std::string_view where);
 std::string groups_text(const std::vector<ParameterGroup>& groups);
 
-/// The value as the user would write it, cut where it is long: for messages.
+/// Returns the value as the user would write it, cut if it is long, for messages.
 std::string source_text(const toml::node& value);
 
-/// A string as a TOML basic string, with its quotes.
+/// Returns a string as a TOML basic string, with its quotes.
 std::string toml_string(std::string_view text);
 
 }  // namespace ztrain::config

@@ -7,7 +7,7 @@
 namespace ztrain::config {
 namespace {
 
-/// One table of the list; `place` is "input.toml:12: optimizer.groups[0]".
+/// One table of the list. `place` is such as "input.toml:12: optimizer.groups[0]".
 struct GroupReader {
   const toml::table& table;
   std::string place;

@@ -35,7 +35,7 @@ const Architecture& architecture_of(const Members& c) {
   fail("{}: architectures = {}: not supported; {}", c.where(), c.text("architectures"), only);
 }
 
-/// What no family here computes.
+/// Throws Error for what no family here computes.
 void require_computable(const Members& c, const Architecture& a) {
   const std::string activation = c.string("hidden_act", "silu");
   REQUIRE(activation == "silu", "{}: hidden_act = \"{}\": not supported; ztrain's {} has silu", c.where(),
@@ -57,7 +57,7 @@ std::string toml(double value) {
   return fmt::format("{}", value);
 }
 
-/// The object that holds the rotary embedding's scaling: rope_scaling, or rope_parameters in newer files.
+/// Returns the key of the rotary embedding's scaling: rope_scaling, or rope_parameters in newer files.
 const char* rope_key(const Members& c) {
   const bool older = c.has("rope_scaling"), newer = c.has("rope_parameters");
   REQUIRE(!older || !newer || c.at("rope_scaling") == c.at("rope_parameters"),
@@ -65,7 +65,7 @@ const char* rope_key(const Members& c) {
   return older ? "rope_scaling" : newer ? "rope_parameters" : nullptr;
 }
 
-/// Rotary embedding: rope_theta and rope_scaling, or both in rope_parameters as newer files have it.
+/// Reads the rotary embedding: rope_theta and rope_scaling, or both from rope_parameters as in newer files.
 void add_rope(const Members& c, Settings& s) {
   const char* key = rope_key(c);
   REQUIRE(c.number("partial_rotary_factor", 1) == 1, "{}: partial_rotary_factor: not supported", c.where());
@@ -96,7 +96,7 @@ void add_rope(const Members& c, Settings& s) {
   s.emplace_back("model.rope_scaling", type == "llama3" ? R"("llama3")" : R"("none")");
 }
 
-/// sliding_window: a number, null for none, or the standard where it is absent.
+/// Returns sliding_window: a number, 0 for null, or the default if it is absent.
 std::int64_t window_of(const Members& c) {
   if (!c.contains("sliding_window")) return standard_window;
   if (!c.has("sliding_window")) return 0;
@@ -105,7 +105,7 @@ std::int64_t window_of(const Members& c) {
   return window;
 }
 
-/// Does the layer have a window, says layer_types?
+/// Returns whether a layer of layer_types has a window.
 bool slides(const Members& c, const json& type) {
   REQUIRE(type == "full_attention" || type == "sliding_attention",
           "{}: layer_types holds {}: not supported; ztrain has full_attention and sliding_attention",
@@ -113,7 +113,8 @@ bool slides(const Members& c, const json& type) {
   return type == "sliding_attention";
 }
 
-/// What layer_types, where it is given, says of the first layers: how many have no window. The others must.
+/// Returns how many first layers have no window by layer_types, if it is given. All later layers must have
+/// one.
 std::int64_t full_layers(const Members& c, std::int64_t layers, std::int64_t standard) {
   if (!c.has("layer_types")) return standard;
   const json& types = c.at("layer_types");
@@ -128,7 +129,7 @@ std::int64_t full_layers(const Members& c, std::int64_t layers, std::int64_t sta
   return first - types.begin();
 }
 
-/// Sliding windows, in what the architecture says of them.
+/// Reads sliding windows in the form that the architecture has.
 void add_windows(const Members& c, const Architecture& a, std::int64_t layers, Settings& s) {
   std::int64_t window = 0, full = 0;
   if (a.windows == Windows::all_layers) window = window_of(c);
@@ -138,7 +139,7 @@ void add_windows(const Members& c, const Architecture& a, std::int64_t layers, S
     REQUIRE(full >= 0, "{}: max_window_layers = {}: must not be negative", c.where(), full);
   }
   const std::int64_t without = window > 0 ? full : layers, listed = full_layers(c, layers, without);
-  // Where max_window_layers and layer_types differ, transformers goes by the latter.
+  // If max_window_layers and layer_types differ, transformers follows layer_types.
   REQUIRE(listed == without || (a.windows == Windows::later_layers && window > 0),
           "{}: layer_types asks for windows in {} of {} layers, but the model's other keys ({}) say {}",
           c.where(), layers - listed, layers, a.hf_class, layers - without);
@@ -147,7 +148,7 @@ void add_windows(const Members& c, const Architecture& a, std::int64_t layers, S
   s.emplace_back("model.full_attention_layers", fmt::to_string(some ? listed : 0));
 }
 
-/// Widths and numbers of heads.
+/// Reads widths and numbers of heads.
 void add_heads(const Members& c, const Architecture& a, Settings& s) {
   const std::int64_t hidden = c.integer("hidden_size"), heads = c.integer("num_attention_heads");
   const bool has_dim = c.has("head_dim") || a.standard_head_dim > 0;
@@ -164,7 +165,7 @@ void add_heads(const Members& c, const Architecture& a, Settings& s) {
   s.emplace_back("model.head_dim", fmt::to_string(head_dim));
 }
 
-/// An object without members where there is no such file.
+/// Returns the file's object, or an object without members if there is no file.
 json read_if_there(const fs::path& path) {
   return file_exists(path.string()) ? read_json(path.string()) : json::object();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// config.json of Hugging Face models of the families in config/architectures.hpp, read into settings of
-// the deck and written from a model of the deck; and what the folder says of generation.
+// Reads config.json of Hugging Face models (config/architectures.hpp) into settings of the deck, writes it
+// from a model of the deck, and reads what a model's folder says of generation.
 
 #include <cstdint>
 #include <string>
@@ -12,37 +12,37 @@
 
 namespace ztrain::config {
 
-/// Tokens that end a text, in config.json, generation_config.json and a checkpoint's metadata.
+/// Key of the tokens that end a text, in config.json, generation_config.json and a checkpoint's metadata.
 inline constexpr const char* ends_key = "eos_token_id";
 
-/// The file that hf_settings reads, for messages.
+/// Returns the path of the file that hf_settings reads, for messages.
 std::string hf_config_path(const std::string& folder);
 
-/// What a folder's config.json sets: every key of [model] that shapes the model, defaults of transformers
-/// included. Throws Error, naming file and key, for what cannot be read and for what ztrain's families cannot
-/// compute: another architecture, activation or rotary scaling, quantised weights, dropout, biases of the
-/// feed-forward layers, windows in other layers than the last ones.
+/// Returns the settings of a folder's config.json: every key of [model] that shapes the model, with
+/// transformers' defaults. Throws Error, naming file and key, for what cannot be read and for what ztrain's
+/// families cannot compute: another architecture, activation or rotary scaling, quantised weights, dropout,
+/// biases of the feed-forward layers, windows in other layers than the last ones.
 Settings hf_settings(const std::string& folder);
 
-/// The text of a config.json that transformers reads as the same model. dtype: of the weights beside it;
-/// max_positions: the longest sequence the model was trained for. Model::from, where it still can be read,
-/// gives what training does not change: max_position_embeddings and the special tokens' ids, of which it may
-/// leave some to transformers. Without it eos_token_id is Model::ends, and ids that are not known are null:
-/// transformers takes others where a file is silent. Throws Error for a model that its family's class is not.
+/// Returns the text of a config.json that transformers reads as the same model. dtype is that of the weights
+/// beside it; max_positions is the longest sequence of training. Model::from, if it can be read, gives what
+/// training does not change: max_position_embeddings and the ids of special tokens. Without it eos_token_id
+/// is Model::ends, and unknown ids are null, because transformers has other defaults for missing ones. Throws
+/// Error if the model does not fit its family's class.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
-/// The name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
+/// Returns the name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
 std::string hf_dtype(DType dtype);
 
-/// Tokens that end a text: those of generation_config.json, else of config.json; empty where neither file is
-/// there or says any. Throws Error, with the file and the key, for a file or an id that is not valid.
+/// Returns the tokens that end a text, from generation_config.json, else from config.json; empty if neither
+/// says any. Throws Error, with file and key, for an invalid file or id.
 std::vector<std::int32_t> hf_eos(const std::string& folder);
 
-/// The same for callers that do not generate: empty if a file or an id is not valid.
+/// Returns the same for callers that do not generate: empty if a file or an id is not valid.
 std::vector<std::int32_t> hf_eos_if_valid(const std::string& folder);
 
-/// Tokens that the model was made for, of config.json (max_position_embeddings, or n_positions in older
-/// files); 0: not said. Throws Error as hf_eos.
+/// Returns the tokens that the model was made for, from config.json (max_position_embeddings, or n_positions
+/// in older files); 0: not given. Throws Error as hf_eos.
 std::int64_t hf_positions(const std::string& folder);
 
 }  // namespace ztrain::config

@@ -21,7 +21,7 @@ json rope_of(const Model& m) {
           {"original_max_position_embeddings", m.rope_original_max_position}};
 }
 
-/// The keys that not all architectures have.
+/// Adds the keys that not all architectures have.
 void add_own_keys(const Model& m, const Architecture& a, json& config) {
   if (a.attention_bias == Has::by_config) config["attention_bias"] = m.attention_bias;
   if (a.mlp_bias_key) config["mlp_bias"] = false;
@@ -38,13 +38,13 @@ void add_own_keys(const Model& m, const Architecture& a, json& config) {
   config["layer_types"] = types;
 }
 
-/// One id, a list of them, or null.
+/// Returns one id, a list of them, or null.
 json ends_of(const Model& m) {
   if (m.ends.size() == 1) return m.ends.front();
   return m.ends.empty() ? json(nullptr) : json(m.ends);
 }
 
-/// What training does not change, from the model that the weights come from.
+/// Keeps what training does not change, from the model that the weights come from.
 void keep(const Model& m, const Architecture& a, json& config) {
   const std::string path = hf_config_path(m.from);
   if (m.from.empty() || !file_exists(path)) return;
@@ -54,7 +54,7 @@ void keep(const Model& m, const Architecture& a, json& config) {
     keys.push_back(key);
     if (config[key].is_null()) config.erase(key);
   }
-  // Without effect where no layer has a window.
+  // The key has no effect if no layer has a window.
   if (a.windows == Windows::later_layers && m.sliding_window == 0)
     keys.insert(keys.end(), {"sliding_window", "max_window_layers"});
   for (const char* key : keys)

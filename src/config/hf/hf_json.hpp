@@ -1,5 +1,5 @@
 #pragma once
-// Internal to config: the JSON files of models and checkpoints, with messages that name file and key.
+// Internal to config. Reads the JSON files of models and checkpoints, with messages that name file and key.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -11,15 +11,15 @@ namespace ztrain::config {
 
 inline constexpr std::int64_t largest_config = 1 << 20;  ///< bytes; real ones are about a thousand
 
-/// The object that the file holds. Throws Error where it cannot be read, has more bytes than `largest`, is
-/// beyond the limits of parse_json, or is no JSON object.
+/// Returns the object that the file holds. Throws Error if the file cannot be read, has more bytes than
+/// `largest`, exceeds the limits of parse_json, or is not a JSON object.
 nlohmann::json read_json(const std::string& path, std::int64_t largest = largest_config);
 
-/// The same for the config.json of model.from, which the message names where the file is not there.
+/// Does the same for the config.json of model.from, which the message names if the file is missing.
 nlohmann::json read_hf_config(const std::string& path);
 
-/// The members of one JSON object, with messages that name file and key.
-/// A null counts as absent, except for contains().
+/// Members of one JSON object, with messages that name file and key. A null counts as absent, except for
+/// contains().
 class Members {
  public:
   Members(std::string where, const nlohmann::json& object) : where_(std::move(where)), object_(object) {}
@@ -33,15 +33,15 @@ class Members {
   double number(const char* key) const;
   bool boolean(const char* key, bool standard) const;
   std::string string(const char* key, const char* standard) const;
-  /// One token id or a list of them; -1, which older files have for "none", is left out.
+  /// Returns one token id or a list of them. Leaves out -1, which older files have for "none".
   std::vector<std::int32_t> tokens(const char* key) const;
   Members object(const char* key) const;
   const nlohmann::json& at(const char* key) const;
-  std::string text(const char* key) const;  ///< at most 100 characters of it
+  std::string text(const char* key) const;  ///< returns at most 100 characters of it
   const std::string& where() const { return where_; }
 
  private:
-  /// A whole number of at most `largest`.
+  /// Returns a whole number of at most `largest`.
   std::int64_t whole(const char* key, const nlohmann::json& number, std::int64_t largest) const;
 
   std::string where_;

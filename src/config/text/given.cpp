@@ -15,7 +15,7 @@
 namespace ztrain::config {
 namespace {
 
-constexpr std::size_t most_suggestions = 64;  ///< more than are told; each takes a search
+constexpr std::size_t most_suggestions = 64;  ///< more than are printed; each takes a search
 
 /// A key of the file that no field has.
 struct Stray {
@@ -37,7 +37,7 @@ struct Collector {
     fault(stray.line, fmt::format("unknown key '{}'{}", printable(stray.key, most_quoted), text));
   }
 
-  /// Keys of tables within tables are told by their whole names.
+  /// Keys of tables within tables are reported by their whole names.
   void collect(const std::string& prefix, const toml::table& table, std::vector<Stray>& strays) const {
     for (const auto& [member, value] : table) {
       const std::string key = fmt::format("{}.{}", prefix, member.str());
@@ -51,8 +51,8 @@ struct Collector {
     }
   }
 
-  /// Of a section that does not exist. Its keys are told one by one where it is known what they mean, unless
-  /// they are those of the section with the similar name.
+  /// Reports a section that does not exist. Its keys are reported one by one if their meaning is known,
+  /// unless they are those of the section with the similar name.
   void unknown_section(const std::string& name, std::int64_t line, const std::vector<Stray>& strays) const {
     const std::string near = nearest(name, section_names());
     const auto few = strays | std::views::take(most_suggestions);
@@ -89,13 +89,13 @@ struct Collector {
   }
 };
 
-/// Nothing where the text is no value of TOML.
+/// Returns nothing if the text is not a value of TOML.
 std::optional<toml::table> as_toml(const std::string& text) {
   try {
     toml::table table = parse_toml(fmt::format("value = {}", text), "command line");
     if (table.size() == 1) return table;
   } catch (const Error&) {
-    // A bare word.
+    // The text is a bare word.
   }
   return std::nullopt;
 }
@@ -123,7 +123,7 @@ toml::table override_value(const Field& field, const std::string& text) {
   return toml::table{{"value", text}};
 }
 
-/// A word without "=": what it lacks. Its value may be the word behind it.
+/// Returns what a word without "=" lacks. Its value may be the next word.
 std::string no_override(const std::string& word, const std::string& key) {
   if (find_field(key) != nullptr) return fmt::format("'{}' has no value: write --{}=VALUE", word, key);
   if (const Suggestion meant = suggestion(key); word.starts_with('-') && meant.certain)

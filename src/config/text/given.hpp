@@ -1,5 +1,5 @@
 #pragma once
-// Internal to config: the keys of a deck as somebody gave them, before anything is made of their values.
+// Internal to config. Holds the keys of a deck as they were given, before their values are interpreted.
 
 #include <cstdint>
 #include <deque>
@@ -13,18 +13,18 @@
 
 namespace ztrain::config {
 
-/// A key as somebody gave it.
+/// A key as it was given.
 struct Given {
   const toml::node* value;
-  std::string source;     ///< "input.toml:12", or command_line
+  std::string source;     ///< such as "input.toml:12", or command_line
   std::int64_t line = 0;  ///< 0: none
 };
 using GivenKeys = std::map<std::string, Given>;
 
-/// The keys of a parsed deck; unknown ones are faults. The values stay the table's.
+/// Collects the keys of a parsed deck; unknown ones are faults. The table keeps the values.
 void collect_keys(const toml::table& file, const std::string& path, GivenKeys& given, Faults& faults);
 
-/// Adds those of the command line, which win. `tables` owns the parsed values, at fixed addresses.
+/// Adds the keys of the command line, which win. `tables` owns the parsed values, at fixed addresses.
 void collect_overrides(const std::vector<std::string>& overrides, std::deque<toml::table>& tables,
                        GivenKeys& given, Faults& faults);
 

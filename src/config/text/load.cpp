@@ -44,13 +44,13 @@ struct PresetKey {
   const char* key;
   Settings (*settings)(std::string_view name);
 };
-constexpr std::int64_t most_deck_bytes = 1 << 20;  ///< decks have thousands
+constexpr std::int64_t most_deck_bytes = 1 << 20;  ///< usual decks have thousands
 
 constexpr std::array preset_keys{PresetKey{"model.preset", model_preset},
                                  PresetKey{"precision.preset", precision_preset},
                                  PresetKey{"cluster.preset", cluster_preset}};
 
-/// Defaults are already those of the presets that are not given.
+/// Applies the presets that are given. Defaults are already those of the default presets.
 void apply_presets(Draft& draft, const GivenKeys& given, Faults& faults) {
   for (const auto& [key, settings] : preset_keys) {
     const auto it = given.find(key);
@@ -65,7 +65,7 @@ void apply_presets(Draft& draft, const GivenKeys& given, Faults& faults) {
   }
 }
 
-/// Replaces every ${VAR}. One that is not set is an error, or stays where the files are elsewhere.
+/// Replaces every ${VAR}. A variable that is not set is an error, or stays if the files are elsewhere.
 std::string expand(const Field& field, const std::string& text, const std::string& where, Files files) {
   std::string result;
   std::size_t done = 0;
@@ -84,7 +84,7 @@ std::string expand(const Field& field, const std::string& text, const std::strin
   return result + text.substr(done);
 }
 
-/// The texts of a field that is one, or a list of them.
+/// Returns the texts of a field that is a text or a list of them.
 std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
   if (const auto* one = std::get_if<std::string& (*)(Deck&)>(&field.access)) return {&(*one)(deck)};
   std::vector<std::string*> all;
@@ -93,15 +93,15 @@ std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
   return all;
 }
 
-/// A whole path of what a run reads. A deck and what it names are moved together; what is typed beside it was
-/// completed by a shell, in the working folder.
+/// Returns a whole path of a file that a run reads. Paths in a deck count from the deck's folder, because
+/// both are moved together. Paths typed beside it count from the working folder, as a shell completes them.
 std::string whole_path(const Draft& draft, const Field& field, const std::string& text) {
   const bool typed = draft.source.at(field.key) == command_line;
   const fs::path beside = typed ? fs::path() : fs::path(draft.deck.path).parent_path();
   return fs::absolute(beside / text).lexically_normal();
 }
 
-/// Whatever went wrong with such a name would repeat it.
+/// Refuses a name that is not plain, because every later message would repeat it.
 void require_name(const Field& field, const std::string& text, const std::string& where) {
   std::error_code error;
   if (field.path == PathKind::written) static_cast<void>(fs::symlink_status(text, error));
@@ -135,7 +135,7 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
         require_name(field, text, draft.source[field.key]);
       };
       if (faults.attempt(resolve)) continue;
-      text.clear();  // nobody looks there
+      text.clear();  // the folder is not read
       faults.distrust(field.section());
     }
   }
@@ -143,7 +143,7 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
     draft.deck.run.output = "runs/" + fs::path(draft.deck.path).stem().string();
 }
 
-/// A run that starts from a checkpoint with adapters goes on with the same ones.
+/// Requires that a run that starts from a checkpoint with adapters has the same ones.
 void require_same_adapters(const Draft& draft, const StartingPoint& point) {
   if (!point.adapters) return;
   const Lora &saved = *point.adapters, &given = draft.deck.lora;
@@ -158,7 +158,7 @@ void require_same_adapters(const Draft& draft, const StartingPoint& point) {
           draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
 }
 
-/// The model that model.from names. A key or preset that is given besides must say the same.
+/// Applies the model that model.from names. A key or preset that is also given must agree.
 void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
   if (folder.empty()) return;
@@ -178,14 +178,14 @@ void apply_model_folder(Draft& draft, Files files) {
   for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);
     const std::string before = render(field, draft.deck);
-    // 0 says that others say it.
+    // 0 stands for a value that follows from others.
     const bool derived = before == "0" && (key == "model.head_dim" || key == "model.num_key_value_heads" ||
                                            key == "model.vocab_size");
     const bool given = draft.source[key] != "default" && !derived;
     assign(field, value, draft.deck, file);
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;
-    // Weights may hold a head of their own all the same.
+    // The folder may hold a head of its own all the same.
     if (key == "model.tie_word_embeddings" && before == "false" && given && !preset &&
         !is_checkpoint(folder)) {
       assign(field, before, draft.deck, draft.source[key]);
@@ -206,7 +206,7 @@ void require_given(const GivenKeys& given, const std::string& path, Faults& faul
   }
 }
 
-/// What the keys say each by itself.
+/// Assigns each key by itself.
 void assign_all(Draft& draft, const GivenKeys& given, Faults& faults) {
   for (const auto& field : fields()) {
     if (!field.standard.empty()) assign(field, field.standard, draft.deck, "default");
@@ -236,7 +236,7 @@ Deck build(const GivenKeys& given, const std::string& path, Files files, Faults&
   return draft.deck;
 }
 
-/// What is plainly another program's.
+/// Refuses text that is plainly another program's configuration.
 void require_toml(std::string_view text, const std::string& path) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && text[first] == '{';

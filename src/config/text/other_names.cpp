@@ -50,7 +50,8 @@ constexpr OtherName other_name_rows[] = {
     {"batch.micro",
      "per_device_train_batch_size train_micro_batch_size_per_gpu local_batch_size "
      "pipeline_parallel_microbatch_size micro_batch_size"},
-    // The first of the axes, since a name that is equally near to several is taken for the first.
+    // mesh.tensor comes first of the axes, because a name that is equally near to several counts as the
+    // first.
     {"mesh.tensor",
      "tensor_parallel_degree tp tp_size tensor.parallel tensor_model_parallel_size mp mp_size "
      "model_parallel_size"},
@@ -142,7 +143,7 @@ constexpr OtherName other_name_rows[] = {
     {"watchdog.timeout", "ddp_timeout train_timeout_seconds"},
     {"watchdog.timeout", "distributed_timeout_minutes", "It counts seconds."},
 
-    // Of these there is no key.
+    // These have no key here.
     {"", "per_device_eval_batch_size",
      "evaluations take batch.micro sequences at once; evaluation.batches is their length"},
     {"", "save_only_model",

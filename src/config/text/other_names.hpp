@@ -1,6 +1,6 @@
 #pragma once
-// Internal to config: what other programs call the settings that a deck has, or has not. The table is data;
-// docs/coming-from.md tells the same at length.
+// Internal to config. Lists other programs' names for settings of a deck, and for settings that a deck does
+// not have. docs/coming-from.md says the same at length.
 
 #include <string>
 #include <string_view>
@@ -9,15 +9,15 @@
 namespace ztrain::config {
 
 struct OtherName {
-  std::string_view key;     ///< of the deck; "": the note says what to do instead
-  std::string_view names;   ///< with spaces between them: last parts, or "section.name" where that says more
-  std::string_view note{};  ///< a sentence where there is a key, else a clause
+  std::string_view key;     ///< key of the deck; "": the note says what to do instead
+  std::string_view names;   ///< names separated by spaces: last parts, or "section.name" if that says more
+  std::string_view note{};  ///< a sentence if there is a key, else a clause
 };
 
-/// Case does not matter, and - is _. Null: no program that is known here has it.
+/// Finds a name. Case does not matter, and - counts as _. Returns null if no known program has it.
 const OtherName* find_other_name(std::string_view name);
 
-/// All names of one part.
+/// Returns all names of one part.
 const std::vector<std::string>& other_names();
 
 }  // namespace ztrain::config

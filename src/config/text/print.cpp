@@ -12,7 +12,7 @@
 namespace ztrain::config {
 namespace {
 
-/// "# " before each line of the text, broken between words at 100 columns.
+/// Returns the text with "# " before each line, broken between words at 100 columns.
 std::string comment(const std::string& text) {
   std::string result(1, '#');
   std::size_t column = 1;

@@ -30,7 +30,7 @@ std::vector<std::string> keys_where(const Predicate& holds) {
   return keys;
 }
 
-/// A similar name of the section, or else of another program's, or else of any section.
+/// Returns a similar name of the section, else of another program, else of any section.
 std::string similar(const std::string& section, const std::string& member) {
   const auto near = [&](const std::vector<std::string>& keys) {
     std::vector<std::string> members;
@@ -48,7 +48,7 @@ std::string similar(const std::string& section, const std::string& member) {
                       : text;
 }
 
-/// Of a key such as zero_optimization.offload_param.device: the table within the section that it stands in.
+/// Returns the table within a section that a key such as zero_optimization.offload_param.device stands in.
 const OtherName* enclosing(const std::string& key) {
   const std::size_t first = key.find('.'), last = key.rfind('.');
   if (first == last) return nullptr;

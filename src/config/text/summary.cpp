@@ -19,12 +19,13 @@ std::string recompute_summary(const Recompute& r) {
   return r.mode == "full" && r.every > 1 ? fmt::format("full, every {} blocks", r.every) : r.mode;
 }
 
-/// ", name value" where value is not 0.
+/// Returns ", name value" unless value is 0.
 std::string given(const char* name, std::int64_t value) {
   return value == 0 ? "" : fmt::format(", {} {}", name, value);
 }
 
-/// What the optimizer keeps: each dtype once, "uint8 + fp32 per 256" where some are for blocks of elements.
+/// Describes what the optimizer keeps: each dtype once, "uint8 + fp32 per 256" if some are for blocks of
+/// elements.
 std::string moments_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
   std::vector<std::string> parts;
@@ -78,7 +79,7 @@ std::string saving_summary(const Deck& deck, double bytes) {
   const std::string size = format_decimal_bytes(bytes);
   if (c.interval == 0)
     return fmt::format("{}, at the end alone (checkpoint.interval = 0): after a crash all starts anew", size);
-  // The next one is whole before the oldest goes.
+  // A new checkpoint is complete before the oldest is removed.
   const std::string room = c.keep == 0
                                ? "all are kept (checkpoint.keep = 0)"
                                : fmt::format("room for {} (checkpoint.keep = {})", c.keep + 1, c.keep);
@@ -87,7 +88,7 @@ std::string saving_summary(const Deck& deck, double bytes) {
 
 std::string offload_summary(const Deck& deck) {
   const Offload& o = deck.offload;
-  std::vector<std::pair<std::string, std::string>> sent;  // where to, and what
+  std::vector<std::pair<std::string, std::string>> sent;  // tier, and what is sent there
   for (const auto& [what, home] :
        {std::pair("parameters", &o.parameters), std::pair("gradients", &o.gradients),
         std::pair("master", &o.master), std::pair("optimizer", &o.optimizer),

@@ -1,5 +1,5 @@
 #pragma once
-// A deck's choices in a line each, as banners and plans print them.
+// Describes a deck's choices in a line each, as banners and plans print them.
 
 #include <string>
 
@@ -7,28 +7,28 @@
 
 namespace ztrain::config {
 
-/// "FULL_SHARD, gradients auto, reshard auto, prefetch 1 and pre, units by block, recompute none", and what
-/// else differs from its default.
+/// Returns "FULL_SHARD, gradients auto, reshard auto, prefetch 1 and pre, units by block, recompute none",
+/// and what else differs from its default.
 std::string strategy_summary(const Deck& deck);
 
-/// "parameters bf16, gradients fp32, ..."; with fp16 also the loss scale.
+/// Returns "parameters bf16, gradients fp32, ..."; with fp16 also the loss scale.
 std::string precision_summary(const Deck& deck);
 
-/// "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1"
+/// Returns "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1".
 std::string optimizer_summary(const Deck& deck);
 
-/// "847 GB each, every 250 steps and at the end; room for 4 (checkpoint.keep = 3)". bytes: of one, from all
-/// ranks.
+/// Returns "847 GB each, every 250 steps and at the end; room for 4 (checkpoint.keep = 3)". bytes is the size
+/// of one checkpoint, of all ranks.
 std::string saving_summary(const Deck& deck, double bytes);
 
-/// "master, optimizer -> cpu; activations -> nvme (0.5 of them)"; "" where nothing is sent away.
+/// Returns "master, optimizer -> cpu; activations -> nvme (0.5 of them)", or "" without offload.
 std::string offload_summary(const Deck& deck);
 
-/// What to know of data.sequence: that it is above what the model of model.from was made for; else "".
+/// Returns a note if data.sequence is above what the model of model.from was made for, else "".
 std::string context_note(const Deck& deck);
 
-/// "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" where all are
-/// trained.
+/// Returns "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" if all
+/// are trained.
 std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters);
 
 }  // namespace ztrain::config

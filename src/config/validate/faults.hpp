@@ -1,5 +1,5 @@
 #pragma once
-// Internal to config: what is wrong with a deck, gathered so that a user hears of all of it at once.
+// Internal to config. Gathers what is wrong with a deck, so that a user hears of all of it at once.
 
 #include <cstdint>
 #include <string>
@@ -12,10 +12,10 @@ namespace ztrain::config {
 
 class Faults {
  public:
-  /// Adds a message. line: of the deck, by which messages are sorted; 0: it has none.
+  /// Adds a message. Messages are sorted by their line in the deck; 0: none.
   void add(std::string message, std::int64_t line = 0);
 
-  /// Runs fn, and adds the message of the Error that it throws; false where it does.
+  /// Runs fn. Adds the message of an Error that it throws, and then returns false.
   template <class Function>
   bool attempt(Function&& fn, std::int64_t line = 0) {
     try {
@@ -27,7 +27,7 @@ class Faults {
     }
   }
 
-  /// The same for a check of several keys. A message that may follow from earlier ones is dropped: it names a
+  /// Does the same for a check of several keys. Drops a message that may follow from earlier ones: it names a
   /// key that they name, or one of a section that is not trusted.
   template <class Function>
   void attempt_derived(Function&& fn) {
@@ -38,11 +38,12 @@ class Faults {
     }
   }
 
-  /// Values of this section may be wrong because of what was found: its preset, say, does not exist.
+  /// Notes that values of this section may be wrong because of what was found, such as a preset that does not
+  /// exist.
   void distrust(std::string section) { distrusted_.push_back(std::move(section)); }
 
   std::size_t size() const { return all_.size(); }
-  /// Throws one Error with all messages, at most a dozen; returns where there are none.
+  /// Throws one Error with all messages, at most a dozen; returns if there are none.
   void raise() const;
 
  private:

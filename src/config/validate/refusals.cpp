@@ -42,7 +42,7 @@ std::string blamed(const Deck& deck, std::string_view keys) {
   return deck.path;
 }
 
-/// The message with its words filled in; deck: of keys' values, or null.
+/// Returns the message with its words filled in. `deck` gives keys' values, or is null.
 std::string filled(const Refusal& row, const Deck* deck, const Words& words) {
   std::string text;
   const auto value_of = [&](std::string_view name) {
@@ -67,7 +67,7 @@ const Refusal& row_of(std::string_view keys) {
   return *row;
 }
 
-/// Whether the text has the message's own words, one after the other.
+/// Returns whether the text has the message's own words in their order.
 bool has_words_of(std::string_view text, const Refusal& row) {
   bool all = true;
   const auto take = [&](std::string_view literal) {
@@ -79,7 +79,7 @@ bool has_words_of(std::string_view text, const Refusal& row) {
   return all;
 }
 
-/// Returns whether a word that follows `text` may be empty. Such a word brings the space before it along.
+/// Returns whether a word after `text` may be empty. Such a word brings the space before it along.
 bool is_optional_behind(std::string_view text) {
   if (text.empty()) return false;
   const char last = text.back();

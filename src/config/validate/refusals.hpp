@@ -14,7 +14,7 @@
 
 namespace ztrain::config {
 
-/// Replaces {name} in a message by a value that is not a key's, as fmt prints the value.
+/// A value, not a key's, that replaces {name} in a message, as fmt prints it.
 struct Word {
   template <class Value>
   Word(std::string_view name_, Value&& value)
@@ -32,19 +32,20 @@ struct Refusal {
   /// The message. {section.key} is the key's value. Words other than that and {at} come from `words` or from
   /// the caller of refuse().
   std::string_view message;
-  /// Whether a deck has the combination; null: another function or a later stage finds out, and throws.
+  /// Returns whether a deck has the combination. Null: another function or a later stage finds out, and
+  /// throws.
   bool (*met)(const Deck&) = nullptr;
-  /// The words of a row that `met` decides; null: it needs none.
+  /// Returns the words of a row that `met` decides; null: it needs none.
   Words (*words)(const Deck&) = nullptr;
 };
 
-/// All rows, in the order in which validation walks them.
+/// Returns all rows, in the order in which validation evaluates them.
 std::span<const Refusal> refusals();
 
 /// Throws Error with the message of the row with these keys. "at" among the words replaces the source.
 [[noreturn]] void refuse(const Deck& deck, std::string_view keys, const Words& words = {});
 
-/// For callers without a deck: `words` must have every word of the message.
+/// Does the same for callers without a deck: `words` must have every word of the message.
 [[noreturn]] void refuse(std::string_view keys, const Words& words = {});
 
 /// Throws Error if the deck meets the row.
@@ -53,7 +54,7 @@ void check_refusal(const Refusal& row, const Deck& deck);
 /// Returns the first row whose fixed words occur in `message` in their order; null if there is none.
 const Refusal* refusal_of(std::string_view message);
 
-/// The section of docs/inputs.md.
+/// Returns the section of docs/inputs.md.
 std::string refusals_markdown();
 
 }  // namespace ztrain::config

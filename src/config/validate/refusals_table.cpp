@@ -15,7 +15,7 @@ std::int64_t multiple_of_interval(const Checkpoint& c) {
 }
 
 constexpr Refusal table[]{
-    // The length of the run, data, model and adapters.
+    // These concern the length of the run, data, model and adapters.
     {"run.steps run.tokens run.epochs",
      "{given} contradict each other; give exactly one of run.steps, run.tokens, run.epochs{way_out}"},
     {"run.epochs run.steps run.tokens",
@@ -74,7 +74,7 @@ constexpr Refusal table[]{
      "want"},
     {"lora.rank lora.targets",
      "lora.rank = {rank} needs lora.targets, the layers that get adapters, and they are empty"},
-    // Batch, mesh, pipeline and sharding.
+    // These concern batch, mesh, pipeline and sharding.
     {"batch.global batch.micro mesh.replicate mesh.shard",
      "{at}: batch.global ({batch.global}) = batch.micro ({batch.micro}) x data-parallel ranks ({ranks}) x "
      "accumulation ({accumulation}): the accumulation must be whole; nearest legal: batch.global = {legal}"},
@@ -131,7 +131,7 @@ constexpr Refusal table[]{
     {"sharding.unit_patterns model.*",
      "sharding.unit_patterns: '{pattern}' matches {parameter}, which is one product with {leader} and lies "
      "beside it: name the latter's module, or one that holds both"},
-    // Precision, recomputation, offload and optimizer.
+    // These concern precision, recomputation, offload and optimizer.
     {"precision.parameters precision.gradients precision.reduce precision.master precision.moments "
      "precision.preset",
      "{at}: fp64 is legal for all five dtypes of [precision] together only; {doubles} fp64: write "
@@ -189,7 +189,7 @@ constexpr Refusal table[]{
      "{at}: optimizer.during_backward = true is not there for stages of a pipeline (mesh.pipeline = "
      "{mesh.pipeline}); nearest legal: false",
      [](const Deck& d) { return steps_in_backward(d) && d.mesh.pipeline != 1; }},
-    // Learning rate, checkpoints, watchdog and machine.
+    // These concern learning rate, checkpoints, watchdog and machine.
     {"schedule.warmup run.steps run.tokens run.epochs",
      "{at}: schedule.warmup ({schedule.warmup}) is not below the run's {steps} steps; nearest legal: "
      "{legal}"},

@@ -19,7 +19,7 @@
 namespace ztrain::config {
 namespace {
 
-/// Of a whole run, which rows and random numbers are numbered by.
+/// Most tokens of a run; rows and random numbers are numbered by them.
 constexpr std::int64_t most_tokens = std::int64_t{1} << 62;
 
 void check_length(const Deck& deck) {
@@ -30,7 +30,7 @@ void check_length(const Deck& deck) {
   const std::array lengths{Length{"run.steps", deck.run.steps > 0}, Length{"run.tokens", deck.run.tokens > 0},
                            Length{"run.epochs", deck.run.epochs > 0}};
   std::vector<std::string> given;
-  std::string of_file;  // what of the deck's file would have to be taken back
+  std::string of_file;  // part of the deck's file that would have to be taken back
   for (const auto& l : lengths) {
     if (!l.given) continue;
     const std::string source = source_of(deck, l.key);

@@ -6,7 +6,7 @@
 namespace ztrain::config {
 namespace {
 
-/// A key that nobody gave takes the value that goes with the family.
+/// Sets a key that was not given to the value of the family.
 void settle(Deck& deck, const char* key, bool& flag, bool value) {
   if (flag == value || source_of(deck, key) != "default") return;
   flag = value;

@@ -31,7 +31,7 @@ constexpr std::array dtype_rules{
     DTypeRule{DType::bf16, "precision.moments", &Precision::moments, DType::bf16},
     DTypeRule{DType::f16, "precision.gradients", &Precision::gradients, DType::f16},
     DTypeRule{DType::f16, "precision.reduce", &Precision::reduce, DType::f16},
-    // The steps of a small learning rate are below what fp16 can hold next to the parameter.
+    // Steps of a small learning rate are below what fp16 can hold next to the parameter.
     DTypeRule{DType::f16, "precision.master", &Precision::master, DType::f32},
     DTypeRule{DType::f16, "precision.moments", &Precision::moments, DType::bf16},
 };
@@ -62,7 +62,7 @@ void check_rules(const Deck& deck) {
   }
 }
 
-/// A key that the other keys leave without effect may be given, but only as it is by default.
+/// Allows a key that other keys leave without effect only with its default.
 void check_loss_scaling(const Deck& deck) {
   const LossScaling& l = deck.loss_scaling;
   if (deck.precision.parameters == DType::f16) {

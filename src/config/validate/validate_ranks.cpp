@@ -39,14 +39,15 @@ int ranks_per_node_of(const Deck& deck, int launched) {
   return given > 0 ? given : launched;
 }
 
-/// A strategy that stays within a node, in a deck that leaves shard or replicate open: copies fill the rest.
+/// Places a strategy that stays within a node, if the deck leaves shard or replicate open: copies fill the
+/// rest.
 void place_hybrid(Deck& deck, int ranks) {
   const bool replicate_given = is_explicit(deck, "mesh.replicate") && deck.mesh.replicate != -1;
   if (!find_strategy(deck.sharding.strategy).within_node || replicate_given) return;
   if (!is_explicit(deck, "mesh.shard")) {
-    // The ranks of a stage are neighbours, and share nothing with those of another.
+    // The ranks of a stage are neighbours, and share no state with those of another.
     const std::int64_t stages = std::max<std::int64_t>(1, deck.mesh.pipeline);
-    if (ranks % stages != 0) return;  // which resolve_mesh says
+    if (ranks % stages != 0) return;  // resolve_mesh reports this
     const int own = static_cast<int>(ranks / stages);
     const int per_node = std::min(static_cast<int>(deck.mesh.per_node), own);
     const std::string source = source_of(deck, "sharding.strategy");
@@ -105,7 +106,7 @@ void resolve_mesh(Deck& deck, int ranks) {
           equation, product, count_text(ranks, "rank"), product);
 }
 
-/// Each micro-batch has inputs of its own in a step; far beyond what anybody trains with.
+/// Each micro-batch has inputs of its own in a step. The limit is far beyond any training.
 constexpr std::int64_t most_accumulation = 1 << 16;
 
 void check_batch(const Deck& deck) {
@@ -131,7 +132,7 @@ void check_batch(const Deck& deck) {
           {"legal", fmt::format("{}{}{}", below > 0 ? fmt::format("{} or ", below) : "", above, micro)}});
 }
 
-/// reshard_after_forward = N: groups of N ranks within the shard group.
+/// Checks reshard_after_forward = N: groups of N ranks within the shard group.
 void check_reshard(const Deck& deck) {
   const std::int64_t group = reshard_group(deck), shard = deck.mesh.shard;
   if (group == 0 || shard % group == 0) return;
@@ -146,7 +147,7 @@ void check_mesh(Deck& deck) {
   for (const auto& axis : axes(deck.mesh)) {
     if (axis.degree == -1) open.push_back(fmt::format("{} ({})", axis.key, source_of(deck, axis.key)));
   }
-  // mesh.shard is -1 by default: it yields to another degree that was given as -1.
+  // The default of mesh.shard is -1. It gives way to another degree that was set to -1.
   if (open.size() == 2 && deck.mesh.shard == -1 && !is_explicit(deck, "mesh.shard")) {
     deck.mesh.shard = 1;
     set_source(deck, "mesh.shard", "another degree is -1");

@@ -13,7 +13,7 @@ void require_no_empty(const Deck& deck, const char* key, const std::vector<std::
           "{}: {} holds an empty pattern, which matches no name; leave it out", source_of(deck, key), key);
 }
 
-/// Its tokens would count once, or twice with data.weights.
+/// Refuses a file that is given twice: its tokens would count once, or twice with data.weights.
 void require_each_once(const Deck& deck, const char* key, std::vector<std::string> entries) {
   std::ranges::sort(entries);
   const auto again = std::ranges::adjacent_find(entries);

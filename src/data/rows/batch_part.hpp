@@ -1,5 +1,6 @@
 #pragma once
-// The part of a micro-batch that a rank has if several share its sequences (mesh.context), and its padding.
+// Takes the part of a micro-batch that a rank has if several share its sequences (mesh.context), and adds its
+// padding.
 
 #include <cstdint>
 #include <vector>
@@ -9,17 +10,17 @@
 
 namespace ztrain::data {
 
-/// Rows are read whole, and the rank's part of all arrays is taken. Positions and document starts travel with
-/// the tokens: the latter count from the first token of the whole micro-batch. Parts are of equal size:
-/// behind the tokens comes padding, a document of its own of weight 0. Each of its tokens is the
-/// micro-batch's first, at position 0, as that one is: the activations are that token's, so the largest
-/// magnitude, of which the scales of 8-bit products are made, is that without padding.
+/// Reads rows whole and takes the rank's part of all arrays. Positions and document starts travel with the
+/// tokens; starts count from the first token of the whole micro-batch. Parts are of equal size: the tokens
+/// are followed by padding, a document of its own of weight 0. Each padding token is the micro-batch's first
+/// token at position 0 and so has its activations. The largest magnitude, from which 8-bit products make
+/// scales, is therefore the same as without padding.
 class BatchPart {
  public:
-  /// That of rank `index` of the order, of a micro-batch of these tokens.
+  /// Makes the part of a micro-batch of `tokens` tokens that rank `index` holds under `order`.
   BatchPart(std::int64_t tokens, const TokenOrder& order, int index);
 
-  /// read(MicroBatch) writes all tokens; out takes the part.
+  /// Calls read(MicroBatch), which writes all tokens, and copies the part to out.
   template <class Read>
   void fill(const MicroBatch& out, const Read& read) {
     if (runs_.empty()) return read(out);
@@ -33,8 +34,9 @@ class BatchPart {
   void copy_into_padding();
   void take(const MicroBatch& out) const;
 
-  std::vector<TokenRun> runs_;                                               ///< none where it is all tokens
-  std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;  ///< of all tokens; likewise
+  std::vector<TokenRun> runs_;  ///< empty if the part is all tokens
+  /// Arrays of all tokens; empty likewise.
+  std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;
   std::vector<float> weights_;
   std::int64_t padding_ = 0;
 };

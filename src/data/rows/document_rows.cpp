@@ -14,8 +14,8 @@ DocumentRows::DocumentRows(CheckedTokens tokens, std::shared_ptr<const PackedRow
     count(range_.begin, range_.end, 1);
     return;
   }
-  // Rows in an order of their own lie all over memory: those of a small part held out are fewer than the
-  // rest.
+  // A range in a permutation has rows from all over memory. Counts the smaller part, which is held out, and
+  // subtracts it from the whole.
   for (const Piece& piece : packed_->pieces) count(piece, 1);
   count(0, range_.begin, -1);
   count(range_.end, all, -1);

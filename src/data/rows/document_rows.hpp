@@ -1,6 +1,6 @@
 #pragma once
-// Rows of whole documents, packed once (packing.hpp). Attention and positions start anew with each document;
-// what is left at a row's end is padding, a document of its own with token 0 and weight 0.
+// Rows of whole documents, packed once (packing.hpp). Attention and positions start anew with each document.
+// The rest of a row is padding, a document of its own with token 0 and weight 0.
 
 #include <optional>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace ztrain::data {
 
-/// Which rows of a packing: those at [begin, end) of a permutation of all, or of their own order.
+/// Rows of a packing: those at [begin, end) of a permutation of all rows, or of their own order.
 struct RowRange {
   std::int64_t begin = 0, end = 0;
   std::optional<Permutation> order{};
@@ -32,7 +32,7 @@ class DocumentRows : public RowSource {
   RowCounts counts() const override { return counts_; }
 
  private:
-  std::span<const Piece> pieces_at(std::int64_t at) const;  ///< of row `at` of range_.order
+  std::span<const Piece> pieces_at(std::int64_t at) const;  ///< pieces of row `at` of range_.order
   void count(const Piece& piece, int sign);
   void count(std::int64_t begin, std::int64_t end, int sign);
   void fill_piece(const Piece& piece, std::int64_t at, const Row& out) const;

@@ -13,11 +13,11 @@
 namespace ztrain::data {
 namespace {
 
-/// Pieces: packing them takes 40 bytes each, about 10 GiB on every rank.
+/// Most pieces: packing them takes 40 bytes each, about 10 GiB on every rank.
 constexpr std::int64_t largest_packing = std::int64_t{1} << 28;
 
-/// A set of numbers below a bound that finds the smallest member from a number on: bits in words, and above
-/// them, level by level, a bit for each word that is not empty.
+/// A set of numbers below a bound that finds the smallest member from a number on. Bits in words are the
+/// members; above them, level by level, is a bit for each word that is not empty.
 class OrderedSet {
  public:
   explicit OrderedSet(std::int64_t bound) {
@@ -39,7 +39,7 @@ class OrderedSet {
       value /= 64;
     }
   }
-  /// The smallest member that is not below value, or -1.
+  /// Returns the smallest member that is not below value, or -1.
   std::int64_t from(std::int64_t value) const {
     for (std::size_t l = 0; l < levels_.size(); ++l) {
       if (word(value) >= levels_[l].size()) return -1;
@@ -62,19 +62,19 @@ class OrderedSet {
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 
-/// Rows that have space left, by that space; of equal ones, the row that was filled last comes first.
+/// Rows with space left, by that space. Of equal ones, the row that was filled last comes first.
 class OpenRows {
  public:
   OpenRows(const PackingOptions& options, std::size_t most_rows)
       : options_(options),
         spaces_(options.sequence + 1),
         top_(static_cast<std::size_t>(options.sequence) + 1, -1) {
-    // What is never written takes no memory, and growing would copy.
+    // Memory that is never written takes nothing, and growing would copy.
     below_.reserve(most_rows);
     documents_.reserve(most_rows);
   }
 
-  /// The row that a piece goes into.
+  /// Returns the row into which a piece goes.
   std::int64_t place(std::int64_t length) {
     std::int64_t space = spaces_.from(length), row;
     if (space < 0) {
@@ -108,12 +108,12 @@ class OpenRows {
 
   PackingOptions options_;
   OrderedSet spaces_;
-  std::vector<std::int64_t> top_;        ///< [space]: the first row of a list, or -1
-  std::vector<std::int64_t> below_;      ///< [row]: the next of its list, or -1
-  std::vector<std::int64_t> documents_;  ///< [row]
+  std::vector<std::int64_t> top_;        ///< [space]: first row of a list, or -1
+  std::vector<std::int64_t> below_;      ///< [row]: next row of its list, or -1
+  std::vector<std::int64_t> documents_;  ///< [row]: documents in it
 };
 
-/// Pieces from the longest to the shortest, by counting; equally long ones keep their order.
+/// Sorts pieces from the longest to the shortest, by counting; equally long ones keep their order.
 std::vector<Piece> longest_first(const std::vector<Piece>& pieces, std::int64_t longest) {
   const auto place = [&](const Piece& p) { return static_cast<std::size_t>(longest - p.length); };
   std::vector<std::int64_t> next(static_cast<std::size_t>(longest) + 2, 0);
@@ -124,7 +124,7 @@ std::vector<Piece> longest_first(const std::vector<Piece>& pieces, std::int64_t 
   return sorted;
 }
 
-/// The row of each piece, of pieces in the order in which they are placed.
+/// Returns the row of each piece, in the order in which pieces are placed.
 std::vector<std::int64_t> place_all(const std::vector<Piece>& pieces, const PackingOptions& options) {
   OpenRows open(options, pieces.size());
   std::vector<std::int64_t> rows;
@@ -169,7 +169,7 @@ class Cutter {
   }
 
  private:
-  /// Tokens [begin, begin + length) of the document that ends at `end`.
+  /// Adds tokens [begin, begin + length) of the document that ends at `end`.
   void piece(std::int64_t begin, std::int64_t length, std::int64_t end) {
     const std::int64_t trained = mask_.count(begin + 1, std::min(begin + length + 1, end));
     if (trained == 0) return;
@@ -185,7 +185,7 @@ class Cutter {
   CutDocuments cut_;
 };
 
-/// The pieces that documents can become, if all of them are trained on.
+/// Returns the number of pieces that documents can become, if all of them are trained on.
 std::int64_t most_pieces(const std::vector<std::int64_t>& offsets, const PackingOptions& options) {
   if (options.long_documents != LongDocuments::split) return std::ssize(offsets) - 1;
   std::int64_t pieces = 0;
@@ -215,7 +215,7 @@ PackedRows pack(std::vector<Piece> pieces, const PackingOptions& options) {
   const std::vector<std::int64_t> row_of = place_all(pieces, options);
   PackedRows packed;
   packed.pieces.resize(pieces.size());
-  // first[r + 1] goes from where row r begins to where it ends, which is where row r + 1 begins.
+  // first[r + 1] moves from the begin of row r to its end, which is the begin of row r + 1.
   auto& first = packed.first;
   const std::int64_t rows = row_of.empty() ? 0 : *std::max_element(row_of.begin(), row_of.end()) + 1;
   first.assign(static_cast<std::size_t>(rows) + 2, 0);

@@ -15,7 +15,7 @@ class Permutation {
   /// size >= 1. Two streams of one key are unrelated permutations.
   Permutation(std::int64_t size, std::uint64_t key, std::uint64_t stream);
 
-  /// The image of index, 0 <= index < size. A pure function.
+  /// Returns the image of index, 0 <= index < size. A pure function.
   std::int64_t operator()(std::int64_t index) const;
 
  private:

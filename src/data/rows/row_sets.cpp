@@ -22,7 +22,8 @@ RowSet windows(const Entry& entry, const config::Data& data, std::int64_t begin,
   return {entry.name, rows, {}, identity};
 }
 
-/// where: the windows, as a sentence ends with them, and what to do.
+/// Throws Error unless a token is to be predicted. `where` names the windows, as the end of a sentence, and
+/// what to do.
 void require_trained(const Entry& entry, const RowSet& set, const std::string& where) {
   REQUIRE(set.rows->counts().trained > 0, "{}: {}: no token is to be predicted (loss_mask) in {}", entry.key,
           files_of(*entry.tokens), where);
@@ -84,7 +85,7 @@ PackedRows pack_all(const Entry& entry, CutDocuments& cut, const PackingOptions&
   return pack(std::move(cut.pieces), options);
 }
 
-/// An entry's documents in rows, of which sets are made.
+/// An entry's documents in rows, from which sets are made.
 class PackedEntry {
  public:
   PackedEntry(const Entry& entry, const config::Data& data, std::int64_t vocab_size)
@@ -100,7 +101,7 @@ class PackedEntry {
 
   std::int64_t rows() const { return packed_->rows(); }
   bool truncates() const { return counts_.truncated > 0; }
-  /// Says what is in no row, for messages.
+  /// Describes what is in no row, for messages.
   std::string left_out() const {
     std::string text;
     if (truncates()) text += fmt::format(" ({} of {} truncated to it)", counts_.truncated, counts_.documents);
@@ -110,8 +111,8 @@ class PackedEntry {
     return text;
   }
 
-  /// Rows are packed from the longest documents to the shortest: neither their beginning nor their end is
-  /// like the rest. This order is the same for every seed.
+  /// Returns a mixed order, the same for every seed. Rows are packed from the longest documents to the
+  /// shortest, so neither their beginning nor their end is like the rest.
   Permutation mixed() const { return {rows(), hash_text("held out"), 0}; }
 
   RowSet set(const RowRange& range) const {

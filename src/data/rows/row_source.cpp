@@ -50,7 +50,7 @@ std::int64_t read_rows(const RowSource& rows, double seconds) {
 
 void CheckedTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   source->read(begin, count, out);
-  // As unsigned numbers, negative ids are too large as well, and one comparison tells both.
+  // As unsigned numbers, negative ids are too large as well, so one comparison finds both.
   const auto bad = [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab_size; };
   const std::int32_t* found = std::find_if(out, out + count, bad);
   if (found == out + count) return;

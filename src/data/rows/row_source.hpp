@@ -1,7 +1,6 @@
 #pragma once
-// Rows of data.sequence tokens: what a sample of a run is. Where the tokens of a row come from is a
-// RowSource's own business: windows of a stream of tokens (window_rows.hpp), or whole documents
-// (document_rows.hpp).
+// Rows of data.sequence tokens, which are the samples of a run. A RowSource takes their tokens from windows
+// of a stream (window_rows.hpp), or from whole documents (document_rows.hpp).
 
 #include <cstdint>
 #include <memory>
@@ -11,12 +10,12 @@
 
 namespace ztrain::data {
 
-/// One micro-batch, each array of micro * sequence elements, row after row. Owned by the caller.
+/// One micro-batch; each array has micro * sequence elements, row after row. The caller owns them.
 struct MicroBatch {
   std::int32_t* tokens = nullptr;
-  std::int32_t* targets = nullptr;    ///< the next token of the same document; 0 where there is none
-  float* weights = nullptr;           ///< of each target in the loss: 1, or 0 for what is not to be predicted
-  std::int32_t* positions = nullptr;  ///< of the token in its document, from 0
+  std::int32_t* targets = nullptr;  ///< the next token of the same document; 0 if there is none
+  float* weights = nullptr;  ///< weight of each target in the loss: 1, or 0 if it is not to be predicted
+  std::int32_t* positions = nullptr;  ///< position of the token in its document, from 0
   /// Index, in the flattened micro-batch, of the first token of the token's document.
   std::int32_t* document_start = nullptr;
 };
@@ -24,15 +23,15 @@ struct MicroBatch {
 /// One row of a micro-batch: pointers to its first elements.
 struct Row {
   MicroBatch at;
-  std::int64_t index = 0;  ///< of its first token in the flattened micro-batch
+  std::int64_t index = 0;  ///< index of its first token in the flattened micro-batch
 };
 Row row_of(const MicroBatch& batch, std::int64_t row, std::int64_t sequence);
 
-/// What rows hold.
+/// Counts of rows and of what they hold.
 struct RowCounts {
   std::int64_t rows = 0;
-  std::int64_t documents = 0;  ///< 0: windows, which know no documents
-  std::int64_t tokens = 0;     ///< without padding
+  std::int64_t documents = 0;  ///< 0: windows, which do not know documents
+  std::int64_t tokens = 0;     ///< tokens without padding
   std::int64_t trained = 0;    ///< targets of weight 1
 };
 
@@ -42,43 +41,44 @@ class RowSource {
 
   virtual std::int64_t sequence() const = 0;
 
-  /// At least 1.
+  /// Returns the number of rows, at least 1.
   virtual std::int64_t rows() const = 0;
 
-  /// Writes sequence() elements of every array. A pure function of row, 0 <= row < rows(). Throws Error
-  /// naming key, file, position, id and model.vocab_size for an id outside the vocabulary.
+  /// Writes sequence() elements of every array. A pure function of row, 0 <= row < rows(). For an id outside
+  /// the vocabulary, throws Error naming key, file, position, id and model.vocab_size.
   virtual void fill(std::int64_t row, const Row& out) const = 0;
 
-  /// Asks the system for what fill(row) reads, which is done soon; returns at once. A hint.
+  /// Asks the system to read what fill(row) will soon read; returns at once. A hint.
   virtual void read_ahead(std::int64_t) const {}
 
   virtual RowCounts counts() const = 0;
 };
 
-/// A row without a document: token 0 with weight 0.
+/// Fills a row without a document: token 0 with weight 0.
 void fill_padding(std::int64_t sequence, const Row& out);
 
-/// Tokens [begin, begin + count) of a row as one document: its positions and starts.
+/// Fills positions and starts of tokens [begin, begin + count) of a row as one document.
 void fill_places(std::int64_t begin, std::int64_t count, const Row& out);
 
-/// Rows [first, first + micro) of a source in their order. Rows past the last are padding, so that all ranks
-/// run equally often.
+/// Fills rows [first, first + micro) of a source in their order. Rows past the last are padding, so that all
+/// ranks run equally often.
 void fill_in_order(const RowSource& source, std::int64_t first, std::int64_t micro, const MicroBatch& out);
 
-/// Reads rows in their order, for at most `seconds`, and gives how many. Throws what RowSource::fill throws:
-/// an id outside the vocabulary that would end a run when it gets there.
+/// Reads rows in their order, for at most `seconds`, and returns how many. Throws what RowSource::fill
+/// throws, such as for an id outside the vocabulary that would end a run later.
 std::int64_t read_rows(const RowSource& rows, double seconds);
 
 /// Tokens whose ids are checked as they are read.
 struct CheckedTokens {
   std::shared_ptr<const TokenSource> source;
-  std::string key;  ///< of the deck, for messages
+  std::string key;  ///< key of the deck, for messages
   std::int64_t vocab_size = 0;
 
-  /// Throws Error naming key, file, position, id and model.vocab_size for an id outside the vocabulary.
+  /// Reads tokens. For an id outside the vocabulary, throws Error naming key, file, position, id and
+  /// model.vocab_size.
   void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const;
 
-  /// The weights of tokens [begin, begin + count) as targets.
+  /// Reads the weights of tokens [begin, begin + count) as targets.
   void read_weights(std::int64_t begin, std::int64_t count, float* out) const;
 };
 

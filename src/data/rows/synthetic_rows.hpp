@@ -1,5 +1,5 @@
 #pragma once
-// Rows that are made up, for benchmarks: no file is read.
+// Makes up rows for benchmarks; no file is read.
 
 #include <algorithm>
 
@@ -9,11 +9,11 @@
 
 namespace ztrain::data {
 
-/// Each row is one document of random tokens: token `place` of row `row` is a function of (seed, row, place),
-/// uniform over the vocabulary, whatever the ranks.
+/// Each row is one document of random tokens. Token `place` of row `row` is a function of (seed, row, place),
+/// uniform over the vocabulary, on any number of ranks.
 class SyntheticRows : public RowSource {
  public:
-  /// All at least 1.
+  /// All arguments are at least 1.
   SyntheticRows(std::uint64_t seed, std::int64_t rows, std::int64_t sequence, std::int64_t vocabulary)
       : seed_(seed), rows_(rows), sequence_(sequence), vocabulary_(vocabulary) {
     REQUIRE(rows > 0 && sequence > 0 && vocabulary > 0,

@@ -21,7 +21,7 @@ WindowRows::WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t en
 
 void WindowRows::fill(std::int64_t row, const Row& out) const {
   const std::int64_t n = sequence_, begin = begin_ + row * n;
-  // Straight into tokens and targets, without a buffer.
+  // Reads straight into tokens and targets, without a buffer.
   tokens_.read(begin, n, out.at.tokens);
   tokens_.read(begin + n, 1, out.at.targets + n - 1);
   std::copy(out.at.tokens + 1, out.at.tokens + n, out.at.targets);

@@ -1,6 +1,6 @@
 #pragma once
-// Windows of sequence + 1 tokens; one starts every `sequence` tokens, so each token but the first is a target
-// once per epoch. A window is one document to the model, also where it holds the separator between two files.
+// Windows of sequence + 1 tokens. One starts every `sequence` tokens, so each token but the first is a target
+// once per epoch. A window is one document to the model, even if it holds the separator between two files.
 
 #include "data/rows/row_source.hpp"
 
@@ -8,8 +8,8 @@ namespace ztrain::data {
 
 class WindowRows : public RowSource {
  public:
-  /// The windows of tokens [begin, end) of the source. Throws Error when there is none, naming the key. Its
-  /// mask may leave none of their targets to be predicted.
+  /// Takes the windows of tokens [begin, end) of the source. Throws Error naming the key if there is none.
+  /// The source's mask may leave none of their targets to be predicted.
   WindowRows(CheckedTokens tokens, std::int64_t begin, std::int64_t end, std::int64_t sequence);
 
   std::int64_t sequence() const override { return sequence_; }
@@ -22,7 +22,7 @@ class WindowRows : public RowSource {
 
   std::int64_t begin() const { return begin_; }
   std::int64_t end() const { return end_; }
-  /// A hash of the source's mask, 0 without one.
+  /// Returns a hash of the source's mask, 0 without one.
   std::uint64_t mask_identity() const { return mask_identity_; }
 
  private:

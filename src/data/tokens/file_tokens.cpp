@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t header_bytes = 1024;
 
-/// The files that llm.c's data scripts write.
+/// Headers of files that llm.c's data scripts write.
 struct HeaderRow {
   std::int32_t magic, version;
   int width;
@@ -52,7 +52,7 @@ const HeaderRow* header_of(const InputFile& file) {
   return nullptr;
 }
 
-/// Files that say what they are, and what is to be done with them.
+/// Signatures of files that are not tokens, and what is to be done with them.
 struct ForeignRow {
   std::string_view signature;
   const char *what, *advice;
@@ -86,8 +86,8 @@ BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std:
   return {header_bytes, row.width, tokens, row.vocab};
 }
 
-/// Ids from `offset` on. Narrow ones are read to the end of out and widened from its beginning, where each is
-/// read before it is written over.
+/// Reads ids from `offset` on. Narrow ids are read into the end of out and widened from its beginning, so
+/// each is read before it is written over.
 void read_ids(const InputFile& file, std::int64_t offset, int width, std::int64_t count, std::int32_t* out) {
   const std::int64_t bytes = count * width, room = count * std::int64_t{sizeof *out};
   const std::byte* const from = reinterpret_cast<std::byte*>(out) + room - bytes;
@@ -98,7 +98,7 @@ void read_ids(const InputFile& file, std::int64_t offset, int width, std::int64_
   }
 }
 
-/// Of the tokens' bytes; a file longer than 64 KiB gives 16 evenly spaced samples of 4 KiB.
+/// Hashes the tokens' bytes. Of a file longer than 64 KiB, hashes 16 evenly spaced samples of 4 KiB.
 std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
   constexpr std::int64_t samples = 16, length = 4096;
   const std::int64_t size = file.size() - begin;
@@ -113,7 +113,7 @@ std::uint64_t hash_of_samples(const InputFile& file, std::int64_t begin) {
   return hash;
 }
 
-/// Returns the layout of a .bin file. format: "auto", "bin-uint16" or "bin-uint32". vocab_size: see
+/// Returns the layout of a .bin file. format is "auto", "bin-uint16" or "bin-uint32". For vocab_size see
 /// likely_width.
 BinaryLayout binary_layout(const InputFile& file, const std::string& format, std::int64_t vocab_size,
                            const std::string& key) {
@@ -167,8 +167,8 @@ void FileTokens::add(InputFile file, const BinaryLayout& layout) {
   size_ += layout.tokens;
 }
 
-/// Visits what a range has of each file, as read(file, byte, width, tokens), and what lies between two of
-/// them, as separator().
+/// Visits the part of a range that each file holds, as read(file, byte, width, tokens), and what lies between
+/// two files, as separator().
 template <class Read, class Separator>
 void FileTokens::each_part(std::int64_t begin, std::int64_t count, const Read& read,
                            const Separator& separator) const {

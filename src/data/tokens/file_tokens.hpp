@@ -1,5 +1,5 @@
 #pragma once
-// Token files and text, read as windows of them are needed.
+// Reads token files and text as windows of them are needed.
 
 #include <string>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace ztrain::data {
 
-/// How a file's bytes hold ids.
+/// Says how a file's bytes hold ids.
 struct BinaryLayout {
   std::int64_t header_bytes = 0;
   int width = 2;  ///< bytes of one little-endian id: 1, 2 or 4
   std::int64_t tokens = 0;
-  std::int64_t known_vocab = 0;  ///< 0: the layout does not say
+  std::int64_t known_vocab = 0;  ///< 0: the layout does not give it
 };
 
 /// Files one after the other; text has a separator token between them.
@@ -46,7 +46,7 @@ class FileTokens : public TokenSource {
 
   std::vector<Part> parts_;
   std::int64_t size_ = 0;
-  bool separated_ = false;  ///< a separator token lies between parts
+  bool separated_ = false;  ///< whether a separator token lies between parts
 };
 
 }  // namespace ztrain::data

@@ -13,7 +13,7 @@
 namespace ztrain::data {
 namespace {
 
-/// A folder that is not there holds no match; one that may not be looked into might.
+/// Returns whether a search must stop. A missing folder holds no match; one that may not be read might.
 int stops(const char*, int error) {
   return error != ENOENT && error != ENOTDIR;
 }

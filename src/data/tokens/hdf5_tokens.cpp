@@ -18,9 +18,9 @@ using namespace hdf5;
 namespace {
 
 constexpr std::int64_t known_format = 1;
-constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< as model.vocab_size
+constexpr std::int64_t most_ids = std::int64_t{1} << 30;  ///< limit of model.vocab_size
 
-/// Of a dataset that is cut into chunks: is each in the index, at its place? The index of a damaged file may
+/// Returns whether each chunk of a dataset is in the index, at its place. The index of a damaged file may
 /// have as many, and one of them twice.
 bool has_all_chunks(hid_t dataset, hid_t how, std::int64_t items) {
   hsize_t chunk = 0;
@@ -32,7 +32,7 @@ bool has_all_chunks(hid_t dataset, hid_t how, std::int64_t items) {
   return true;
 }
 
-/// HDF5 gives its fill value for what is not there, without a word.
+/// Returns whether all data are there. For missing data HDF5 returns its fill value without an error.
 bool is_whole(hid_t dataset) {
   const Handle how(H5Dget_create_plist(dataset), H5Pclose);
   if (H5Pget_layout(how) == H5D_CHUNKED) return has_all_chunks(dataset, how, integers_in(dataset));
@@ -43,7 +43,8 @@ bool is_whole(hid_t dataset) {
 
 }  // namespace
 
-/// None where there is none. What is there and cannot be opened must not pass for that.
+/// Opens a dataset. Returns an empty handle if there is none. A dataset that exists and cannot be opened must
+/// not count as missing.
 Handle Hdf5Tokens::open_dataset(const Part& part, const char* name) const {
   Opened opened = hdf5::open_dataset(part.file, name);
   REQUIRE(opened.fault.empty(), "{}: \"{}\" of '{}' {}; make the file anew, with all of it inside", key_,
@@ -83,7 +84,7 @@ Hdf5Tokens::~Hdf5Tokens() {
 void Hdf5Tokens::open(const std::string& path) {
   require_readable(path, key_);
   const Guard guard(path, Guard::for_opening);
-  Part part;  // closed under the guard where something is wrong with it
+  Part part;  // closed under the guard if something is wrong with it
   part.path = path;
   part.begin = size_;
   part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
@@ -168,7 +169,7 @@ void Hdf5Tokens::read(const Slice& slice, const Column& column, void* out) {
   const Part& part = slice.part;
   const Guard guard(part.path);
   const bool ok = read_items(column.dataset, slice.begin, slice.count, column.type, out);
-  // Afterwards: for what is beyond the end of a file that has become shorter HDF5 gives zeros.
+  // Checks the file after reading: beyond the end of a file that has become shorter, HDF5 returns zeros.
   require_unchanged(part.path, part.state, state_on_disk(part.file));
   if (ok) return;
   const std::string filter = missing_filter(column.dataset);
@@ -198,7 +199,8 @@ void Hdf5Tokens::read_ahead(std::int64_t begin, std::int64_t count) const {
 void Hdf5Tokens::read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const {
   const Quiet quiet;
   for (const Slice& s : slices(begin, count)) {
-    // HDF5 clamps what the type has no room for. Signed, so that neither a -1 nor a 256 comes out as 0 or 1.
+    // HDF5 clamps numbers that the type cannot hold. The type is signed, so that neither -1 nor 256 becomes 0
+    // or 1.
     if (s.part.mask)
       read(s, {s.part.mask, "loss_mask", H5T_NATIVE_SCHAR}, out);
     else
@@ -221,7 +223,7 @@ std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
     REQUIRE(down == own.end(), "{}: document_offsets of '{}' do not increase: [{}] is {} and [{}] is {}",
             key_, part.path, down - own.begin(), *down, down - own.begin() + 1, *(down + 1));
     for (auto& offset : own) offset += part.begin;
-    if (!all.empty()) all.pop_back();  // where the last file ends, this one begins
+    if (!all.empty()) all.pop_back();  // this file begins where the last one ends
     all.insert(all.end(), own.begin(), own.end());
   }
   return all;

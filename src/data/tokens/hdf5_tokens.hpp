@@ -16,8 +16,8 @@
 
 namespace ztrain::data {
 
-/// Keeps its files open and reads hyperslabs, under the process's lock of the HDF5 library. Serial calls
-/// only: every rank opens the files for itself.
+/// Keeps its files open and reads hyperslabs, under the process's lock of the HDF5 library. Calls are serial:
+/// every rank opens the files for itself.
 class Hdf5Tokens : public TokenSource {
  public:
   Hdf5Tokens(const std::vector<std::string>& files, const std::string& key);
@@ -42,19 +42,19 @@ class Hdf5Tokens : public TokenSource {
  private:
   struct Part {
     std::string path;
-    std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets: items of document_offsets; 0: none
-    FileState state;                                  ///< of the file when it was opened
+    std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets counts items of document_offsets; 0: none
+    FileState state;                                  ///< state of the file when it was opened
     Tokenizer tokenizer;
     hdf5::Handle file{}, ids{}, documents{}, mask{};
     hdf5::Stretch ids_at{}, mask_at{};
   };
-  /// What lies in one part of the range [begin, begin + count) of the source.
+  /// The part of the source's range [begin, begin + count) that lies in one file.
   struct Slice {
     const Part& part;
     std::int64_t begin, count;  ///< within the part
   };
 
-  /// One of a file's datasets, and the type in memory that its items become.
+  /// A dataset of a file, and the type in memory that its items become.
   struct Column {
     const hdf5::Handle& dataset;
     const char* name;
@@ -66,7 +66,7 @@ class Hdf5Tokens : public TokenSource {
   void require_whole(const Part& part, const hdf5::Handle& dataset, const char* name) const;
   void open_documents(Part& part) const;
   void read_attributes(Part& part) const;
-  /// Throws Error where they cannot be read, or the file is not as it was opened.
+  /// Reads items. Throws Error if they cannot be read, or if the file has changed since it was opened.
   static void read(const Slice& slice, const Column& column, void* out);
   std::vector<Slice> slices(std::int64_t begin, std::int64_t count) const;
 

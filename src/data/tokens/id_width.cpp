@@ -10,14 +10,16 @@ namespace ztrain::data {
 namespace {
 
 constexpr std::int64_t most_sampled = 4096;  ///< pairs of ids
-constexpr std::size_t fewest_sampled = 16;   ///< pairs of which all are alike by accident too often
-/// Ids at or above this are taken for a wrong width, unless the model's vocabulary is larger.
+constexpr std::size_t fewest_sampled = 16;   ///< fewer pairs are too often alike by accident
+/// Ids at or above this mean a wrong width, unless the model's vocabulary is larger.
 constexpr std::int64_t most_words = 1 << 20;
 
-/// Two ids that lie side by side, or the halves of one id of twice the width.
+/// Two ids side by side, or the halves of one id of twice the width.
 struct Pair {
   std::int64_t low = 0, high = 0;
-  std::int64_t whole() const { return high * ids_of_16_bits + low; }  ///< of ids of 16 bits
+  std::int64_t whole() const {
+    return high * ids_of_16_bits + low;
+  }  ///< the pair as one id, of two 16-bit halves
 };
 
 std::int64_t id_at(const std::byte* at, int width) {
@@ -26,7 +28,7 @@ std::int64_t id_at(const std::byte* at, int width) {
   return id;
 }
 
-/// The first pairs of ids of so many bytes; a half pair at the end of the file is left out.
+/// Returns the first pairs of ids of this many bytes. Leaves out a half pair at the end of the file.
 std::vector<Pair> first_pairs(const InputFile& file, int width) {
   const std::int64_t count = std::min(file.size() / (2 * width), most_sampled);
   std::vector<std::byte> bytes(static_cast<std::size_t>(2 * width * count));
@@ -39,14 +41,14 @@ std::vector<Pair> first_pairs(const InputFile& file, int width) {
   return pairs;
 }
 
-/// Whether every second id is at most `most`, and the others are not.
+/// Returns whether every second id is at most `most`, and the others are not.
 bool alternate(const std::vector<Pair>& pairs, std::int64_t most) {
   return pairs.size() >= fewest_sampled &&
          std::ranges::all_of(pairs, [&](const Pair& p) { return p.high <= most; }) &&
          std::ranges::any_of(pairs, [&](const Pair& p) { return p.low > most; });
 }
 
-/// The upper half of the largest id of a vocabulary.
+/// Returns the upper half of the largest id of a vocabulary.
 std::int64_t upper_half(std::int64_t vocab_size) {
   return std::max<std::int64_t>(vocab_size - 1, 0) / ids_of_16_bits;
 }
@@ -67,8 +69,8 @@ int likely_width(const InputFile& file, std::int64_t vocab_size) {
     const std::int64_t most = upper_half(std::max(most_words, vocab_size));
     return std::ranges::all_of(pairs, [&](const Pair& p) { return p.high <= most; }) ? 4 : 2;
   }
-  // Read as 16 bits, ids of 32 bits below 2^18 alternate with upper halves of at most 3. A file of small
-  // 16-bit ids may look the same; then the vocabulary and the share of zero upper halves decide.
+  // Read as 16 bits, 32-bit ids below 2^18 alternate with upper halves of at most 3. A file of small 16-bit
+  // ids may look the same; then the vocabulary and the share of zero upper halves decide.
   if (!alternate(pairs, 3)) return 2;
   const auto zeros = std::ranges::count(pairs, 0, &Pair::high);
   const bool narrow = vocab_size > 0 && 2 * zeros < std::ssize(pairs) && are_two_ids(pairs, vocab_size);

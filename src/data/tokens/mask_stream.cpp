@@ -39,7 +39,7 @@ void MaskStream::next_block() {
   const auto odd = std::find_if(block_.begin(), block_.end(), [](std::uint8_t value) { return value > 1; });
   if (odd == block_.end()) return;
   const Place place = source_.locate(begin_ + (odd - block_.begin()));
-  // Its value is not told: sources cut to a byte what files have more room for.
+  // The message leaves out the value, because sources cut what files store to a byte.
   fail("{}: loss_mask[{}] of '{}' is neither 1 (predicted) nor 0", key_, place.position, place.file);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The mask of a source, from its front to its end, without holding it.
+// Reads the mask of a source from front to end without holding it.
 
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@ namespace ztrain::data {
 
 class MaskStream {
  public:
-  /// key: of the deck, for messages. source must outlive the stream.
+  /// key is the deck's, for messages. source must outlive the stream.
   MaskStream(const TokenSource& source, std::string key);
 
-  /// Trained tokens of [begin, end): all of them in a source without a mask. begin is not below the end of
-  /// the call before. Throws Error naming file and token for values other than 0 and 1.
+  /// Returns the trained tokens of [begin, end): all of them in a source without a mask. begin is not below
+  /// the end of the previous call. Throws Error naming file and token for values other than 0 and 1.
   std::int64_t count(std::int64_t begin, std::int64_t end);
 
-  /// Reads what is left. A hash of the whole mask; 0 for a source without one.
+  /// Reads the rest. Returns a hash of the whole mask; 0 for a source without one.
   std::uint64_t finish();
 
  private:
@@ -27,7 +27,7 @@ class MaskStream {
   const TokenSource& source_;
   std::string key_;
   std::vector<std::uint8_t> block_;
-  std::int64_t begin_ = 0, end_ = 0;  ///< of the block, in the source
+  std::int64_t begin_ = 0, end_ = 0;  ///< range of the block, in the source
   std::uint64_t hash_ = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// First bytes by which files say what they are. Internal to data.
+// Internal to data. First bytes by which files of a kind are known.
 
 #include <algorithm>
 #include <string>

@@ -21,15 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What tools/prepare_data.py makes of a kind of file.
+/// How tools/prepare_data.py treats a kind of file.
 enum class Way : std::uint8_t { as_it_is, as_records_first, as_raw_ids_first, unpacked_first, never };
 
 struct KindRow {
-  std::array<std::string_view, 3> endings;  ///< "": none
+  std::array<std::string_view, 3> endings;  ///< "": no ending
   const char* what;
   Way way;
-  const char* unpack = "";       ///< the command that does
-  std::string_view signature{};  ///< its first bytes; "": they are not looked at
+  const char* unpack = "";       ///< command that unpacks it
+  std::string_view signature{};  ///< its first bytes; "": they are not compared
 };
 constexpr std::array kind_rows{
     KindRow{{".jsonl", ".ndjson", ".json"}, "holds records (JSON)", Way::as_it_is},
@@ -54,7 +54,7 @@ std::string beginning_of(const std::string& path, const std::string& key) {
   return bytes;
 }
 
-/// `word` as a shell takes it.
+/// Returns `word` as a shell takes it.
 std::string quoted(const std::string& word) {
   const bool plain = word.find_first_not_of(
                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -65,7 +65,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-/// The line that makes tokens of the file for this model.
+/// Returns the command line that makes tokens of the file for this model.
 std::string line_for(const fs::path& file, const Reader& reader) {
   fs::path stem = file;
   if (stem.extension() == ".gz") stem.replace_extension();
@@ -96,7 +96,7 @@ std::string advice(const fs::path& file, const KindRow& kind, const Reader& read
       quoted(records), line_for(records, reader));
 }
 
-/// What the file is by its name; null where that may be text.
+/// Returns the kind of a file by its name; null if it may be text.
 const KindRow* kind_of(const std::string& path) {
   std::string name = fs::path(path).filename();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -1,5 +1,5 @@
 #pragma once
-// Which files are text that a model of bytes can read, and what else is to be made of the others.
+// Says which files are text that a model of bytes can read, and what to do with the others.
 
 #include <cstdint>
 #include <string>
@@ -7,24 +7,24 @@
 
 namespace ztrain::data {
 
-/// What is to read the data, for messages and for whether it may be text.
+/// Reader of the data, for messages and for whether the data may be text.
 struct Reader {
-  std::int64_t vocab_size = 0;  ///< model.vocab_size; 0: as the data say
-  std::string model;            ///< the folder of the model's tokenizer; "": none is known
+  std::int64_t vocab_size = 0;  ///< model.vocab_size; 0: taken from the data
+  std::string model;            ///< folder of the model's tokenizer; "": none is known
 };
 
-/// Throws Error that names key and file, and the command that unpacks it, where its name is that of a packed
-/// file, whatever is in it. One of records is not meant, which tools/prepare_data.py takes.
+/// If a file's name is that of a packed file, throws Error that names key, file and the command that unpacks
+/// it, whatever is in it. Files of records are not refused: tools/prepare_data.py takes them.
 void require_unpacked(const std::vector<std::string>& files, const std::string& key);
 
-/// Throws Error that names key and file, and says how tokens are made of it, where the file is of a kind that
-/// holds records, weights or packed bytes instead of text (by its name or its first bytes), or where the
-/// model is not one of bytes. `sure`: the deck says that it is text (data.format), so that only the model
-/// counts.
+/// Throws Error unless the files are text that the model can read. Refuses files of records, weights or
+/// packed bytes, by their names or first bytes, and any file for a model that is not one of bytes. The
+/// message names key and file, and how tokens are made of it. `sure` means that the deck says it is text
+/// (data.format), so that only the model counts.
 void require_text(const std::vector<std::string>& files, bool sure, const Reader& reader,
                   const std::string& key);
 
-/// What a deck that says "text" of a file of records should be told; "" where no file is one.
+/// Returns a note for a deck that gives format "text" to a file of records; "" if no file is one.
 std::string note_on_records(const std::vector<std::string>& files, const Reader& reader);
 
 }  // namespace ztrain::data

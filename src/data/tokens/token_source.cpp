@@ -17,7 +17,7 @@ std::string kind_by_name(const std::string& path) {
   return extension == ".bin" ? "token" : "text";
 }
 
-/// "hdf5", "token" or "text".
+/// Returns "hdf5", "token" or "text".
 std::string kind_of(const std::vector<std::string>& files, const std::string& format,
                     const std::string& key) {
   if (format == "hdf5" || format == "text") return format;

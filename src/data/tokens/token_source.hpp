@@ -1,6 +1,6 @@
 #pragma once
-// Token files as one long array of ids, whatever their layout; and what some layouts say besides: where
-// documents begin, which tokens are to be predicted, and how the files were tokenised.
+// Presents token files as one long array of ids, whatever their layout, together with what some layouts add:
+// where documents begin, which tokens are to be predicted, and how the files were tokenised.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace ztrain::data {
 
-/// Where a token lies, for messages.
+/// Position of a token, for messages.
 struct Place {
   std::string file;
   std::int64_t position = 0;  ///< index of the token within the file
 };
 
-/// Ids of a file that are below `limit` because of their type; 0: none are.
+/// A file whose ids are below `limit` because of their type; 0: none is.
 struct NarrowIds {
   std::string file;
   std::int64_t limit = 0;
@@ -30,94 +30,96 @@ class TokenSource {
  public:
   virtual ~TokenSource() = default;
 
-  /// Number of tokens; at least 1.
+  /// Returns the number of tokens, at least 1.
   virtual std::int64_t size() const = 0;
 
   /// Copies tokens [begin, begin + count) to out. Ids are as stored, not yet checked against a vocabulary.
-  /// Throws Error when the range leaves the source or the file cannot be read.
+  /// Throws Error if the range leaves the source or the file cannot be read.
   virtual void read(std::int64_t begin, std::int64_t count, std::int32_t* out) const = 0;
 
-  /// Asks the system for tokens [begin, begin + count), and for their mask, which are read soon; returns at
-  /// once. A hint: a source need do nothing. Throws Error when the range leaves the source.
+  /// Asks the system to read tokens [begin, begin + count) and their mask, which are needed soon; returns at
+  /// once. A hint that a source may ignore. Throws Error if the range leaves the source.
   virtual void read_ahead(std::int64_t begin, std::int64_t count) const { require_inside(begin, count); }
 
-  /// A hash of the files' stems, token counts and samples of their content: the same wherever the files lie.
-  /// Documents and masks are not part of it.
+  /// Returns a hash of the files' stems, token counts and samples of their content, which does not depend on
+  /// their folders. Documents and masks are not part of it.
   virtual std::uint64_t identity() const = 0;
 
-  /// A hash of the last tokens of each file, which the samples of identity() can miss.
+  /// Returns a hash of the last tokens of each file, which the samples of identity() can miss.
   std::uint64_t end_identity() const;
 
-  /// The vocabulary that the files themselves name (text: 257; llm.c: GPT-2's 50257, Llama 3's 128256;
-  /// prepared files: their attribute), or 0.
+  /// Returns the vocabulary that the files themselves name (text: 257; llm.c: GPT-2's 50257, Llama 3's
+  /// 128256; prepared files: their attribute), or 0.
   virtual std::int64_t known_vocab() const = 0;
 
-  /// The file whose type of integers has the fewest bits, if these hold no id of 2^16 or more.
+  /// Returns the file whose type of integers has the fewest bits, if the type cannot hold an id of 2^16.
   virtual NarrowIds narrow_ids() const { return {}; }
 
   virtual Place locate(std::int64_t position) const = 0;
 
-  /// The id of one token as its file has it, for messages; read() gives no more than 32 bits of it.
+  /// Returns the id of one token as its file has it, for messages; read() returns at most 32 bits of it.
   virtual std::string id_text(std::int64_t position) const;
 
-  /// Do the files say where documents begin?
+  /// Returns whether the files say where documents begin.
   virtual bool has_documents() const { return false; }
 
-  /// [documents + 1]: document d is tokens [offsets[d], offsets[d + 1]); all together they are the source.
-  /// Throws Error naming the file where they do not increase from 0 to its number of tokens.
+  /// Returns [documents + 1] offsets: document d is tokens [offsets[d], offsets[d + 1]), and all together are
+  /// the source. Throws Error naming the file if they do not increase from 0 to its number of tokens.
   virtual std::vector<std::int64_t> document_offsets() const { return {0, size()}; }
 
-  /// Does a file say which tokens are to be predicted?
+  /// Returns whether a file says which tokens are to be predicted.
   virtual bool has_mask() const { return false; }
 
-  /// 1 for each of tokens [begin, begin + count) that is to be predicted, else 0; as stored, not yet checked.
-  /// Errors as read's.
+  /// Reads 1 for each of tokens [begin, begin + count) that is to be predicted, else 0; as stored, not yet
+  /// checked. Errors are those of read.
   virtual void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const;
 
-  /// How the files were tokenised; members are empty where the files do not say it. Throws Error naming two
-  /// files that were tokenised differently.
+  /// Returns how the files were tokenised; members are empty if the files do not say it. Throws Error naming
+  /// two files that were tokenised differently.
   virtual Tokenizer tokenizer() const { return {}; }
 
  protected:
-  /// Of tokens [begin, begin + count).
+  /// Throws Error unless tokens [begin, begin + count) are in the source.
   void require_inside(std::int64_t begin, std::int64_t count) const;
 };
 
-/// The part of a source in which a token lies: `begin` of each is the position of its first token.
+/// Returns the part of a source in which a token lies; `begin` of a part is the position of its first token.
 template <class Part>
 std::size_t part_of(const std::vector<Part>& parts, std::int64_t position) {
   const auto after = std::ranges::upper_bound(parts, position, {}, &Part::begin);
   return static_cast<std::size_t>(after - parts.begin()) - 1;
 }
 
-/// The identity of a file, which is of what it holds and not of where it lies: a hash chained on `before` of
-/// its stem, its number of tokens, and `samples`, the hash of samples of its content.
+/// Returns the identity of a file, which depends on its content and not on its folder: a hash chained on
+/// `before`, of its stem, its number of tokens, and `samples`, the hash of samples of its content.
 std::uint64_t identity_of(std::uint64_t before, const std::string& path, std::int64_t tokens,
                           std::uint64_t samples);
 
-/// Token between the documents (files) of text data, and the size of the vocabulary of text.
+/// Token between the documents (files) of text data, and size of the vocabulary of text.
 inline constexpr std::int32_t text_separator = 256;
 inline constexpr std::int64_t text_vocab = 257;
 
 /// Opens files or glob patterns as one source, in the order of the files' paths, each file once.
 ///
-/// format "auto": .h5 and .hdf5 are HDF5 files, .bin are token files, all others text; kinds may not be
-/// mixed. "text": bytes as ids 0..255, files separated by token 256; empty files are passed over.
-/// "bin-uint16", "bin-uint32": raw little-endian ids as nanoGPT writes, or behind llm.c's header of 256 int32
-/// (magic 20240520 version 1: uint16; magic 20240801 version 7: uint32). auto tells raw uint32 from raw
-/// uint16 by its first ids and the reader's vocabulary. "hdf5": see hdf5_tokens.hpp.
+/// format is one of:
+/// - "auto": .h5 and .hdf5 are HDF5 files, .bin are token files, all others text; kinds may not be mixed. Raw
+///   uint32 is told from raw uint16 by the first ids and the reader's vocabulary.
+/// - "text": bytes as ids 0..255, files separated by token 256; empty files are passed over.
+/// - "bin-uint16", "bin-uint32": raw little-endian ids as nanoGPT writes, or ids after llm.c's header of 256
+///   int32 (magic 20240520 version 1: uint16; magic 20240801 version 7: uint32).
+/// - "hdf5": see hdf5_tokens.hpp.
 ///
-/// key: the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key, pattern
-/// and file for patterns that match nothing, for files that are empty, truncated or of an unknown layout, and
-/// for text that is none, or that the reader cannot take as bytes (require_text).
+/// `key` is the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key,
+/// pattern and file for patterns that match nothing, for files that are empty, truncated or of an unknown
+/// layout, and for files that are not text, or text that the reader cannot take as bytes (require_text).
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key, const Reader& reader = {});
 
-/// The files that the patterns name, sorted by path, each once. A pattern is a path, or a glob(7) pattern.
-/// Throws Error naming key and pattern for one that matches no file, or that holds "**".
+/// Returns the files that the patterns name, sorted by path, each once. A pattern is a path or a glob(7)
+/// pattern. Throws Error naming key and pattern if it matches no file or holds "**".
 std::vector<std::string> expand_patterns(const std::vector<std::string>& patterns, const std::string& key);
 
-/// "'a.bin'" of one file, "'a.bin', ..." of several, for messages.
+/// Returns "'a.bin'" for one file, "'a.bin', ..." for several, for messages.
 std::string files_of(const TokenSource& source);
 
 }  // namespace ztrain::data

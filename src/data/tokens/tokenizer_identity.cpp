@@ -36,7 +36,7 @@ std::string compare_with_model(const Tokenizer& tokenizer, const std::string& mo
   const std::filesystem::path path = std::filesystem::path(model_folder) / "tokenizer.json";
   std::error_code ignored;
   if (tokenizer.hash.empty() || !std::filesystem::is_regular_file(path, ignored)) return "";
-  constexpr std::int64_t largest = 1 << 28;  // bytes; the largest in use have some 30 million
+  constexpr std::int64_t largest = 1 << 28;  // bytes; the largest in use take some 30 million
   std::string found;
   try {
     const std::string bytes = read_file(path.string(), largest);

@@ -1,5 +1,5 @@
-// Requests carried out by io_uring: one thread submits them and takes the answers, so that reads and writes
-// go on while the thread that started them computes.
+// Carries out requests by io_uring. One thread submits them and takes the answers, so reads and writes go on
+// while the thread that started them computes.
 
 #include <fmt/format.h>
 #include <liburing.h>
@@ -19,12 +19,13 @@
 namespace ztrain::memory {
 namespace {
 
-constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;  // that the kernel takes as one
+// largest buffer that the kernel takes as one
+constexpr std::int64_t largest_buffer = std::int64_t{1} << 30;
 
-/// A ring and what wakes the thread that waits for it.
+/// A ring, and the event that wakes the thread that waits for it.
 struct RingHandles {
   io_uring ring{};
-  int ring_error = ENOSYS;  ///< other than 0: there is none
+  int ring_error = ENOSYS;  ///< not 0: there is no ring
   int event = -1;
 
   explicit RingHandles(int depth) {
@@ -71,8 +72,8 @@ class NvmeRing final : public NvmeCarrier {
     }
   }
 
-  /// By the ring's thread: kernels before 5.13 wait until the ring has nothing under way, which with a read
-  /// of the event would be for ever.
+  /// The ring's thread registers the memory: kernels before 5.13 wait until the ring has nothing under way,
+  /// which with a read of the event would be for ever.
   int register_memory(std::byte* memory, std::int64_t bytes) override {
     std::unique_lock lock(mutex_);
     const std::size_t before = buffers_.size();
@@ -82,7 +83,7 @@ class NvmeRing final : public NvmeCarrier {
     wake();
     registered_.wait(lock, [&] { return !wanted_; });
     if (register_error_ == 0) return 0;
-    buffers_.resize(before);  // the thread has registered these again
+    buffers_.resize(before);  // the thread has registered the former buffers again
     return register_error_;
   }
 
@@ -126,7 +127,7 @@ class NvmeRing final : public NvmeCarrier {
     for (;;) {
       const int status = ::io_uring_submit_and_wait(&handles_->ring, 1);
       if (status >= 0) return;
-      // What is under way may have to end before more is taken.
+      // Requests under way may have to end before the kernel takes more.
       if (status == -EAGAIN || status == -EBUSY) {
         if (::io_uring_cq_ready(&handles_->ring) > 0) return;
         std::this_thread::yield();
@@ -136,7 +137,7 @@ class NvmeRing final : public NvmeCarrier {
     }
   }
 
-  /// There is always one: at most depth requests and the event are under way.
+  /// Returns a free entry. There always is one: at most depth requests and the event are under way.
   io_uring_sqe& entry() {
     io_uring_sqe* found = ::io_uring_get_sqe(&handles_->ring);
     while (found == nullptr) {
@@ -171,7 +172,8 @@ class NvmeRing final : public NvmeCarrier {
         ::io_uring_prep_read_fixed(&sqe, request.descriptor, memory, bytes, offset, buffer);
     }
     ::io_uring_sqe_set_data(&sqe, &request);
-    // One by one: of several at once the kernel makes longer ones, and a drive has fewer to do side by side.
+    // Submits requests one by one: the kernel merges several at once into longer ones, of which a drive has
+    // fewer to do side by side.
     ::io_uring_submit(&handles_->ring);
   }
 
@@ -183,7 +185,7 @@ class NvmeRing final : public NvmeCarrier {
     return -1;
   }
 
-  /// All of the list, or, where that fails, what was there before.
+  /// Registers all of the list or, if that fails, the buffers that were registered before.
   void register_wanted() {
     const std::lock_guard lock(mutex_);
     if (!wanted_) return;
@@ -213,8 +215,8 @@ class NvmeRing final : public NvmeCarrier {
   int register_error_ = 0;
   std::vector<iovec> buffers_;
 
-  // The thread's own.
-  std::size_t in_kernel_ = 0;  ///< of the buffers
+  // Only the thread uses these.
+  std::size_t in_kernel_ = 0;  ///< number of buffers that are registered
   int under_way_ = 0;
   std::uint64_t events_ = 0;
   std::thread thread_;

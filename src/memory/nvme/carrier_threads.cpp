@@ -1,4 +1,4 @@
-// Requests carried out by threads with pread and pwrite, where io_uring may not be used.
+// Carries out requests by threads with pread and pwrite, if io_uring may not be used.
 
 #include <cerrno>
 #include <thread>
@@ -17,7 +17,7 @@ class NvmeThreads final : public NvmeCarrier {
     ASSERT(threads > 0, "an NVMe store of {} threads", threads);
     try {
       for (int t = 0; t < threads; ++t) threads_.push_back(thread_without_signals([this] { run(); }));
-    } catch (...) {  // there may be no more of them
+    } catch (...) {  // no further thread can be made
       join();
       throw;
     }

@@ -28,10 +28,10 @@ std::string bytes_text(std::int64_t bytes) {
       nvme_key, folder.string(), text_of_errno(error));
 }
 
-/// A file that has no name, so that nothing of it is left whatever becomes of the process.
+/// Makes a file without a name, so that nothing of it is left however the process ends.
 int make_nameless(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  // EISDIR: a kernel, EOPNOTSUPP and EINVAL: a file system, that knows no such files.
+  // EISDIR comes from a kernel, and EOPNOTSUPP and EINVAL from a file system, without such files.
   if (descriptor >= 0 || (errno != EISDIR && errno != EOPNOTSUPP && errno != EINVAL)) return descriptor;
   std::string name = (folder / "ztrain-nvme-XXXXXX").string();
   const int named = ::mkostemp(name.data(), O_CLOEXEC);
@@ -39,7 +39,7 @@ int make_nameless(const std::filesystem::path& folder) {
   return named;
 }
 
-/// Bytes that this user may still write there; -1: not known.
+/// Returns the bytes that this user may still write there; -1: not known.
 std::int64_t free_bytes(int descriptor) {
   struct statvfs system {};
   if (::fstatvfs(descriptor, &system) != 0 || system.f_blocks == 0) return -1;
@@ -92,7 +92,7 @@ NvmeFiles::NvmeFiles(const std::vector<std::filesystem::path>& folders, std::int
     const std::filesystem::path& folder = folders[static_cast<std::size_t>(f)];
     File file{folder, Descriptor(make_nameless(folder))};
     if (file.descriptor < 0) refuse_folder(folder, errno);
-    // Whole blocks but for the last one of all. Each file has a page to be tried with.
+    // Files have whole blocks, except for the last one of all. Each has at least a page for the trial.
     const std::int64_t whole = bytes / block, rest = whole % count == f ? bytes % block : 0;
     const std::int64_t blocks = whole / count + (f < whole % count ? 1 : 0);
     reserve(file, std::max(nvme_page, blocks * block + round_up(rest, nvme_page)), system);
@@ -102,7 +102,7 @@ NvmeFiles::NvmeFiles(const std::vector<std::filesystem::path>& folders, std::int
 }
 
 void NvmeFiles::reserve(const File& file, std::int64_t bytes, NvmeSystem& system) {
-  // A file system may fill up to its last byte before it refuses, which others on it would feel.
+  // A file system may fill up to its last byte before it refuses, which its other users would feel.
   const std::int64_t free = free_bytes(file.descriptor);
   if (free >= 0 && free < bytes) no_room(file.folder, bytes, free, ENOSPC);
   const int error = system.reserve(file.descriptor, bytes);
@@ -115,7 +115,7 @@ void NvmeFiles::reserve(const File& file, std::int64_t bytes, NvmeSystem& system
 void NvmeFiles::try_page(const File& file, NvmeSystem& system) {
   const NvmePages page = nvme_pages(nvme_page);
   const auto try_it = [&] {
-    errno = EIO;  // of a page that was moved in part
+    errno = EIO;  // a page was moved in part
     const bool works = write_some(file.descriptor, page.get(), nvme_page, 0) == nvme_page &&
                        read_some(file.descriptor, page.get(), nvme_page, 0) == nvme_page;
     return works ? 0 : errno;

@@ -9,7 +9,7 @@
 namespace ztrain::memory {
 namespace {
 
-/// Answers without a page more, of one request. Some are of a queue that is full, so they may be many.
+/// Most answers to one request that bring no further page. Some come from a full queue, so there may be many.
 constexpr int most_tries = 1000;
 
 std::uint64_t sum_of(const std::byte* of) {
@@ -27,7 +27,7 @@ void forget_sums(const NvmeRequest& request) {
   if (request.sums != nullptr) std::fill_n(request.sums, request.bytes / nvme_page, unknown_sum);
 }
 
-/// The first byte of a page that is not what was written, else the number of bytes.
+/// Returns the first byte of a page that differs from what was written, else the number of bytes.
 std::int64_t same_bytes(const NvmeRequest& request) {
   if (request.sums == nullptr) return request.bytes;
   for (std::int64_t at = 0; at < request.bytes; at += nvme_page) {
@@ -76,9 +76,9 @@ NvmeRequest* NvmeWork::wait_and_take() {
 }
 
 void NvmeWork::leave(NvmeJob& job) {
-  // Whoever waits may start the transfer again, or remove it, as soon as this is zero.
+  // A thread that waits may start or remove the transfer as soon as this is zero.
   if (job.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  { const std::lock_guard lock(mutex_); }  // nobody is between looking and waiting
+  { const std::lock_guard lock(mutex_); }  // no thread is between looking and waiting
   left_.notify_all();
 }
 

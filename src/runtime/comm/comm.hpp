@@ -11,22 +11,21 @@
 
 namespace ztrain::runtime {
 
-/// A prepared collective or point-to-point message. Non-blocking: start() returns at once; the buffers belong
-/// to it until wait() returned or test() gave true. May be started again after that. Never allocates after
-/// construction.
+/// A prepared collective or point-to-point message. start() returns at once; the buffers belong to it until
+/// wait() returned or test() gave true. Then it may be started again. Never allocates after construction.
 class Collective {
  public:
   virtual ~Collective() = default;
   virtual void start() = 0;
-  /// True: start() only enqueues it on the communicator's queue of the device, where it is complete in queue
-  /// order; test() and wait() need not be called. False: the host drives it, and what it works on must be
-  /// ready on the device when it is started.
+  /// Returns true if start() only enqueues it on its queue of the device, where it is complete in queue
+  /// order; test() and wait() need not be called. Returns false if the host drives it; its buffers must then
+  /// be ready on the device when it is started.
   virtual bool on_device() const { return false; }
-  /// Whether it works in memory that others of its queue use too: then it is under way alone.
+  /// Returns whether it works in memory that others of its queue use too, so that it must be under way alone.
   virtual bool shares_memory() const { return false; }
-  /// A captured graph that holds a start() of it is launched again.
+  /// Notes that a captured graph that holds a start() of it is launched again.
   virtual void replayed() {}
-  /// Makes progress; true once complete.
+  /// Makes progress. Returns true once complete.
   virtual bool test() = 0;
   virtual void wait() = 0;
 };
@@ -41,7 +40,8 @@ class Communicator {
   virtual int rank() const = 0;  ///< index within the group
   virtual int size() const = 0;
 
-  /// full[r * bytes ...] = member r's shard, bytes each. shard may be its own place in full (in place).
+  /// Gathers the members' shards: full[r * bytes ...] is member r's shard, bytes each. shard may be its own
+  /// place in full.
   virtual std::unique_ptr<Collective> all_gather(const void* shard, void* full, std::int64_t bytes) = 0;
 
   /// Member r gets the sum over members, in the order of sum_steps.hpp, of their full[r * stride ...], count
@@ -52,31 +52,31 @@ class Communicator {
                                                      std::int64_t count, bool accumulate, void* workspace,
                                                      std::int64_t stride = 0) = 0;
 
-  /// Into `to`, which may be `from`, over count elements: always our reduce-scatter followed by our
-  /// all-gather, on slices of ceil(count / size) elements. workspace: all_reduce_workspace(type, count)
+  /// Sums count elements of `from` into `to`, which may be `from`: always our reduce-scatter followed by our
+  /// all-gather, on slices of ceil(count / size) elements. workspace has all_reduce_workspace(type, count)
   /// bytes.
   virtual std::unique_ptr<Collective> all_reduce(const void* from, void* to, DType type, std::int64_t count,
                                                  void* workspace) = 0;
 
   virtual std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) = 0;
-  /// Slot s of out comes from member s's slot rank(); bytes per slot.
+  /// Exchanges slots: slot s of out comes from member s's slot rank(). bytes counts one slot.
   virtual std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) = 0;
-  /// Member r sends `in` to member r + by of the ring, 0 < by < size (of one member by is not looked at), and
-  /// gets into `out` what member r - by sent.
+  /// Member r sends `in` to member r + by of the ring, 0 < by < size, and receives into `out` what member r -
+  /// by sent. In a group of one member, by is ignored.
   virtual std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) = 0;
   virtual std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) = 0;
   virtual std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) = 0;
 
-  /// Payload bytes this rank has sent on this communicator since it was made.
+  /// Returns the payload bytes that this rank has sent on this communicator since it was made.
   virtual std::int64_t bytes_sent() const = 0;
 
-  /// Throws Error naming the group when communication that the device was given has failed. Never waits.
+  /// Throws Error naming the group if communication on the device has failed. Never waits.
   virtual void check() {}
-  /// Ends what the device was given, which may never end otherwise; nothing may be started any more.
+  /// Ends communication on the device that may never end otherwise. Nothing may be started any more.
   virtual void abort() noexcept {}
-  /// Tells of device memory that collectives will work on for as long as this communicator lives; some
-  /// networks then read and write it directly. False: it makes no difference here. Before it is used all
-  /// members must have agreed that it is true for each, or have taken it back: see Mesh::register_memory.
+  /// Registers device memory that collectives will work on while this communicator lives; some networks then
+  /// read and write it directly. Returns false if that makes no difference here. Before its use all members
+  /// must have agreed that each got true, or have taken it back: see Mesh::register_memory.
   virtual bool register_memory(void*, std::int64_t) { return false; }
   virtual void deregister_memory(void*) {}
 };

@@ -13,7 +13,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// What keeps NCCL from serving these ranks; empty: nothing.
+/// Returns the reason that NCCL cannot serve these ranks, or "".
 std::string obstacle(const std::vector<RankDevice>& ranks) {
   std::map<std::pair<std::string, std::string>, std::size_t> first;
   for (std::size_t r = 0; r < ranks.size(); ++r) {

@@ -1,4 +1,4 @@
-// Builds without GPUs.
+// The backends of builds without GPUs.
 #include "runtime/comm/comm_backend.hpp"
 
 namespace ztrain::runtime {

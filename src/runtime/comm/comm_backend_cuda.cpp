@@ -12,7 +12,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// As it travels between ranks.
+/// A RankDevice in the form in which it travels between ranks.
 struct Entry {
   char host[256];
   char device[128];
@@ -24,8 +24,8 @@ void put(char (&to)[n], const std::string& text) {
   std::memcpy(to, text.c_str(), text.size() + 1);
 }
 
-/// Collective: where every rank computes. Hosts are told apart by the number of their node, too: containers
-/// may have one name.
+/// Collective. Returns where every rank computes. Hosts are also told apart by the number of their node,
+/// because containers may share a name.
 std::vector<RankDevice> all_devices(const Session& session, const Device& device) {
   Entry mine{};
   put(mine.host, fmt::format("{} (node {})", session.host(), session.node()));

@@ -1,5 +1,5 @@
 #pragma once
-// A fixed set of point-to-point messages of one rank, prepared once and posted as often as wanted.
+// A fixed set of point-to-point messages of one rank, prepared once and posted any number of times.
 
 #include <mpi.h>
 
@@ -18,20 +18,20 @@ class Exchange {
   /// in parts.
   Exchange(MPI_Comm comm, const std::string& group, std::int64_t cut);
 
-  /// Declare messages; receives first. Empty ones are left out on both sides.
+  /// Declares messages, receives first. Empty messages are left out on both sides.
   void receive(int from, void* data, std::int64_t bytes);
   void send(int to, const void* data, std::int64_t bytes);
 
-  /// Posts all of them. Never allocates.
+  /// Posts all messages. Never allocates.
   void post(int tag);
-  /// True once all are complete. Throws Error naming call, peer and MPI's error string.
+  /// Returns true once all are complete. Throws Error naming call, peer and MPI's error string.
   bool test();
 
-  std::int64_t bytes_sent() const { return bytes_sent_; }  ///< by one post()
+  std::int64_t bytes_sent() const { return bytes_sent_; }  ///< bytes that one post() sends
 
  private:
   struct Part {
-    const void* source;  ///< null: a receive
+    const void* source;  ///< null for a receive
     void* target;
     int bytes;
     int peer;

@@ -18,14 +18,14 @@ Coordinate place(const Session& session, const MeshShape& shape) {
   return Coordinate(shape, session.rank());
 }
 
-/// Collective over the session.
+/// Collective over the session. Splits it into groups.
 GroupRequest split(const Session& session, int color, int key, std::string name, Queue queue) {
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(session.world(), color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
   return {comm, color, key, std::move(name), queue};
 }
 
-/// The queue here of a need that both sides name alike; -1 where this rank has none.
+/// Returns this rank's queue for a need that both sides name alike; -1 if this rank has no such need.
 Queue work_of(const std::vector<GroupNeed>& mine, const GroupNeed& need, bool one_per_queue) {
   for (const GroupNeed& own : mine)
     if (own.axes == need.axes && own.from == need.from && own.to == need.to &&
@@ -73,7 +73,7 @@ Communicator* Mesh::neighbour(AxisSet axes, int from, int to, Queue queue, Queue
 }
 
 void Mesh::make_groups(const std::vector<GroupNeed>& mine) {
-  constexpr int numbers = 4;  // of one need
+  constexpr int numbers = 4;  // integers that describe one need
   std::vector<int> own;
   for (const GroupNeed& n : mine)
     own.insert(own.end(),
@@ -135,7 +135,7 @@ void Mesh::abort() noexcept {
 void Mesh::close() noexcept {
   groups_.clear();
   neighbours_.clear();
-  backend_.reset();  // which may hold communicators that others were split from
+  backend_.reset();  // the backend may hold communicators that others were split from
 }
 
 AbortOnError::AbortOnError(Mesh& mesh) : mesh_(mesh), exceptions_at_start_(std::uncaught_exceptions()) {}
@@ -152,15 +152,15 @@ int Mesh::communicators() const {
 
 int Mesh::register_memory(void* data, std::int64_t bytes) {
   registered_.push_back({data, bytes});
-  // The same on all ranks: whoever is in no group of the kind has a null there.
+  // All ranks loop over the same list; a rank that is in no group of a kind has a null there.
   std::vector<Communicator*> comms;
   for (const auto& [key, group] : groups_) comms.push_back(group.get());
   for (const auto& [key, pair] : neighbours_) comms.push_back(pair.get());
   return register_with(comms, registered_.back());
 }
 
-/// Collective over the session. Some ranks of a group may fail to register what others can: then nobody keeps
-/// it, since communication between the two kinds is undefined.
+/// Collective over the session. If some ranks of a group fail to register, nobody keeps the registration,
+/// because communication between registered and other memory is undefined.
 int Mesh::register_with(const std::vector<Communicator*>& comms, const Region& region) {
   const std::vector<int> mine = session_.agree("registering memory", [&] {
     std::vector<int> registered;

@@ -16,17 +16,17 @@ namespace ztrain::runtime {
 
 struct Phase {
   Exchange exchange;
-  std::function<void()> then{};  ///< runs when the phase's messages are complete; may be empty
+  std::function<void()> then{};  ///< runs once the phase's messages are complete; may be empty
 };
 
 /// A collective as a list of phases: exchange messages, then compute on what arrived.
 class PhasedCollective final : public Collective {
  public:
-  /// Point-to-point messages are matched by their order alone. Collectives need a tag of their own each:
-  /// their later phases start in whatever order they complete.
+  /// Point-to-point messages are matched by their order alone. Each collective needs its own tag, because
+  /// later phases start in the order in which earlier ones complete.
   enum class Order : std::uint8_t { collective, point_to_point };
 
-  /// before runs at start(), ahead of the first phase; may be empty.
+  /// `before` runs at start(), ahead of the first phase; it may be empty.
   PhasedCollective(Channel& channel, Order order, std::function<void()> before, std::vector<Phase> phases)
       : channel_(channel), order_(order), before_(std::move(before)), phases_(std::move(phases)) {
     REQUIRE(!phases_.empty() && phases_.size() <= phases_at_most, "a collective has 1 to {} phases, not {}",
@@ -121,7 +121,7 @@ auto* slot(Void* base, std::int64_t index, std::int64_t bytes) {
   return moved(base, index * bytes);
 }
 
-/// Copies unless the two are the same place.
+/// Returns a step that copies, unless both are the same place.
 std::function<void()> copy_step(const void* from, void* to, std::int64_t bytes) {
   if (from == to || bytes == 0) return {};
   return [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); };
@@ -156,7 +156,7 @@ MpiCommunicator::MpiCommunicator(const GroupRequest& request, std::shared_ptr<Pr
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // Freeing is collective: a rank that fails alone must not wait in it for the others.
+  // Freeing is collective. A rank that fails alone must not wait in it for the others.
   if (std::uncaught_exceptions() == 0) MPI_Comm_free(&channel_.comm);
 }
 

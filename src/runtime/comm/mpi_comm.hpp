@@ -18,8 +18,8 @@ class PhasedCollective;
 struct GroupRequest;
 struct Phase;
 
-/// The collectives in flight that have a further phase to start. Whoever waits for one moves the others on
-/// too: ranks may wait for collectives in different orders without blocking each other.
+/// Collectives in flight that have a further phase to start. A rank that waits for one moves the others on
+/// too, so ranks may wait for collectives in different orders without blocking each other.
 class Progress {
  public:
   void add(PhasedCollective& collective);
@@ -30,14 +30,15 @@ class Progress {
   PhasedCollective* head_ = nullptr;
 };
 
-/// What a communicator and its collectives share.
+/// State that a communicator and its collectives share.
 struct Channel {
   MPI_Comm comm = MPI_COMM_NULL;
-  std::string group;  ///< for messages: the axes
+  std::string group;  ///< the axes, for messages
   int rank = 0, size = 1;
   std::int64_t cut = largest_message;
   std::int64_t sent = 0;
-  std::int64_t started = 0;  ///< collectives started; the same on all members, so it numbers their tags
+  /// Number of collectives started; equal on all members, so it numbers their tags.
+  std::int64_t started = 0;
   std::shared_ptr<Progress> progress;
 };
 
@@ -69,8 +70,8 @@ class MpiCommunicator : public Communicator {
 
  private:
   Exchange exchange() const { return {channel_.comm, channel_.group, channel_.cut}; }
-  /// The k-th other member, k in [0, size - 1): each rank starts with its right-hand neighbour, so that not
-  /// all send to the same rank at once.
+  /// Returns the k-th other member, k in [0, size - 1). Each rank starts with its right-hand neighbour, so
+  /// that not all send to the same rank at once.
   int other(int k) const { return (channel_.rank + 1 + k) % channel_.size; }
 
   std::vector<Phase> sum_phases(const Reduction& reduction, const Slices& slices) const;

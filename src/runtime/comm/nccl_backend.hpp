@@ -12,11 +12,11 @@ namespace ztrain::runtime {
 class NcclHandle;
 
 struct NcclOptions {
-  bool nccl_sums = false;  ///< of 16-bit elements too: see make_nccl_communicator
+  bool nccl_sums = false;  ///< whether NCCL sums 16-bit elements too: see make_nccl_communicator
   double patience = 300;   ///< seconds that a communicator may take to be made
-  /// Multiprocessors that a kernel may take, of a group and of a pair of neighbours; 0: NCCL's choice.
+  /// Multiprocessors that a kernel of a group, and of a pair of neighbours, may take; 0: NCCL's choice.
   int max_ctas = 0, max_ctas_pairs = 0;
-  /// Groups of one rank are NCCL's as well, which is slower: for tests on a single GPU.
+  /// Whether groups of one rank use NCCL as well, which is slower. It is for tests on a single GPU.
   bool of_one = false;
   std::string warning{};  ///< text that CommunicatorBackend::warning returns
 };
@@ -34,14 +34,17 @@ class NcclBackend : public CommunicatorBackend {
   bool ordered_in_graphs() const override;
   std::string describe() const override;
   std::string warning() const override { return options_.warning; }
-  /// NCCL's: what it can register with NVLink and its switches, where they are.
+  /// Returns NCCL's memory, which it can register with NVLink and its switches if they exist. Arenas come
+  /// from it so that NCCL works on them without copies. If a rank does not get it, or if it would leave too
+  /// little of a GPU to libraries, all ranks take CUDA's memory. NCCL rounds an arena up, to 2 MiB or more;
+  /// that counts as memory outside of the plan.
   std::unique_ptr<memory::Provider> arena_memory() const override;
 
  private:
   const Session& session_;
   Device& device_;
   NcclOptions options_;
-  std::map<Queue, std::shared_ptr<NcclHandle>> parents_;  ///< over all ranks
+  std::map<Queue, std::shared_ptr<NcclHandle>> parents_;  ///< communicators over all ranks, by queue
 };
 
 /// Collectives as work of a queue of the GPU. Elements of 32 bits and more are summed by ncclReduceScatter,
@@ -51,11 +54,13 @@ class NcclBackend : public CommunicatorBackend {
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclHandle> handle, Device& device,
                                                      Queue queue, SumGroup group, bool nccl_sums);
 
-/// "2.28.9": the library's, which may be another than that of the headers. Throws Error if it does not tell.
+/// Returns the version of the loaded library, such as "2.28.9", which may differ from that of the headers.
+/// Throws Error if the library does not tell it.
 std::string nccl_version();
-/// Whether ZTRAIN_NCCL_OF_ONE=1 asks for NcclOptions::of_one.
+/// Returns whether ZTRAIN_NCCL_OF_ONE=1 asks for NcclOptions::of_one.
 bool nccl_of_one_wanted();
-/// Whether it serves several ranks on one GPU: from 2.30 on, where NCCL_MULTI_RANK_GPU_ENABLE=1 is set.
+/// Returns whether NCCL serves several ranks on one GPU: from 2.30 on, if NCCL_MULTI_RANK_GPU_ENABLE=1 is
+/// set.
 bool nccl_shares_gpus();
 
 }  // namespace ztrain::runtime

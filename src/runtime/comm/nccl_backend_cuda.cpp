@@ -29,12 +29,12 @@ bool is_one(const char* variable) {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// NCCL says of a shortage what it says of all that CUDA refuses.
+/// Allocates NCCL's memory. NCCL reports a shortage like anything else that CUDA refuses.
 void* take(std::size_t bytes) {
   void* given = nullptr;
   const ncclResult_t result = ncclMemAlloc(&given, bytes);
   if (result == ncclSuccess) return given;
-  cudaGetLastError();  // or the next launch would report it
+  cudaGetLastError();  // otherwise the next launch would report the error
   const char* const last = ncclGetLastError(nullptr);
   fail("ncclMemAlloc of {} failed: {}. {}", format_bytes(static_cast<double>(bytes)),
        ncclGetErrorString(result), last == nullptr ? "" : last);
@@ -76,8 +76,8 @@ NcclBackend::NcclBackend(const Session& session, Device& device, NcclOptions opt
 
 NcclBackend::~NcclBackend() = default;
 
-/// NCCL chains its kernels in a capture by events that drivers know from CUDA 12.9 on, and else by waits that
-/// let one begin only where the one before has ended.
+/// NCCL chains its kernels in a capture by events that drivers know from CUDA 12.9 on. Older drivers let one
+/// begin only after the previous one has ended.
 bool NcclBackend::ordered_in_graphs() const {
   int driver = 0;
   return cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12090;
@@ -106,7 +106,7 @@ std::unique_ptr<Communicator> NcclBackend::make(const GroupRequest& group) {
 
 std::unique_ptr<Communicator> NcclBackend::make_self(Queue queue) {
   if (!options_.of_one) return std::make_unique<SelfCommunicator>(device_, queue);
-  // Of a session of one rank the later groups are split off the first, as they are of larger sessions.
+  // In a session of one rank, later groups are split off the first, as in larger sessions.
   std::shared_ptr<NcclHandle>& parent = parents_[queue];
   const NcclMember member{session_.host(), session_.rank(), "one rank", options_.patience, options_.max_ctas};
   const bool split = parent && session_.size() == 1;

@@ -26,7 +26,7 @@ Step one_after_the_other(Step first, Step second) {
   };
 }
 
-/// Of sums; what is only moved travels as bytes.
+/// Returns NCCL's type of elements that are summed. Data that are only moved travel as bytes.
 ncclDataType_t type_of(DType type) {
   switch (type) {
     case DType::f64:
@@ -46,9 +46,9 @@ ncclDataType_t type_of(DType type) {
 struct Calls {
   const NcclHandle& handle;
   cudaStream_t stream;
-  ncclResult_t failure = ncclSuccess;  ///< the first within a group
+  ncclResult_t failure = ncclSuccess;  ///< the first failure within a group
 
-  /// Within a group the others of its calls must still be made, and the group ended, after a failure.
+  /// After a failure within a group, its other calls must still be made, and the group ended.
   void add(ncclResult_t result) {
     if (failure == ncclSuccess && result != ncclInProgress) failure = result;
   }
@@ -63,7 +63,7 @@ struct Calls {
     if (bytes > 0)
       add(ncclBroadcast(data, data, static_cast<std::size_t>(bytes), ncclUint8, root, handle.get(), stream));
   }
-  /// to: used by root alone.
+  /// Only root uses `to`.
   void reduce(const void* from, void* to, std::int64_t count, DType type, int root) {
     if (count > 0)
       add(ncclReduce(from, to, static_cast<std::size_t>(count), type_of(type), ncclSum, root, handle.get(),
@@ -71,12 +71,12 @@ struct Calls {
   }
 };
 
-/// Whether one call of NCCL's takes all slices.
+/// Returns whether one call of NCCL's takes all slices.
 bool equal(const Slices& slices, int ranks) {
   return slices.step == slices.longest && slices.total == ranks * slices.longest;
 }
 
-/// Order and lifetimes as for MpiCommunicator, but start() only enqueues: many may be in flight.
+/// Order and lifetimes are those of MpiCommunicator, but start() only enqueues, so many may be in flight.
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclHandle> handle, Device& device, Queue queue, SumGroup group,
@@ -104,15 +104,15 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
                                              std::int64_t count, bool accumulate, void* workspace,
                                              std::int64_t stride) override {
-    rank_sum(in, out, accumulate);  // refuses types before the first start
+    rank_sum(in, out, accumulate);  // refuses types that cannot be summed before the first start
     const Slices slices = reduce_scatter_slices(size(), count, stride);
     const std::int64_t sent = reduce_scatter_sent(sum_group_, in, count);
-    // A group of one has no workspace, and nothing to exchange.
+    // A group of one has no workspace and nothing to exchange.
     const bool as_it_is = in == out && !accumulate;
     if (!summed_by_nccl(in) || (size() == 1 && !as_it_is))
       return queued(exchanged_sum({full, in, shard, out, accumulate, workspace}, slices), sent);
     if (as_it_is) return queued(reduce_slices(full, shard, in, slices), sent);
-    // The planned workspace has room for the slots of all others, so for one.
+    // The planned workspace has room for the slots of all others, so it has room for one.
     const RankSources reduced{workspace, nullptr, 0, 0, 1};
     return queued(one_after_the_other(reduce_slices(full, workspace, in, slices),
                                       on_stream(rank_sum_work(in, out, accumulate, reduced, shard, count))),
@@ -146,6 +146,9 @@ class NcclCommunicator final : public Communicator {
                   all_to_all_sent(size(), bytes));
   }
 
+  // NCCL's kernels carry the messages, which takes a few multiprocessors from the products beside them.
+  // Copies by copy engines would need a second transport with flags and failures of its own. From NCCL 2.29
+  // on, one-sided messages (ncclPutSignal, ncclWaitSignal) can replace the two calls here.
   std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) override {
     const Ring ring = ring_of(*this, handle_->group(), by);
     Step step = grouped("a shift", [=](Calls& calls) {
@@ -175,7 +178,7 @@ class NcclCommunicator final : public Communicator {
     return [work = std::move(work), stream = stream_] { work(stream); };
   }
 
-  /// f(Calls&), as one piece of work.
+  /// Returns f(Calls&) as one piece of work.
   template <class F>
   Step grouped(const char* what, F f) const {
     return [what, f = std::move(f), &handle = *handle_, stream = stream_] {
@@ -188,7 +191,8 @@ class NcclCommunicator final : public Communicator {
     };
   }
 
-  /// f(Calls&, to, from): what is sent to one rank and received from another, until each had its turn.
+  /// Returns f(Calls&, to, from) for every other rank: it sends to one rank and receives from another, until
+  /// each had its turn.
   template <class F>
   Step exchanged(F f) const {
     return grouped("an exchange", [f = std::move(f), rank = rank(), size = size()](Calls& calls) {
@@ -196,7 +200,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  /// NCCL takes shard for its own place in full by their addresses, and then copies nothing.
+  /// NCCL recognises by the addresses that shard is its own place in full, and then copies nothing.
   Step gather(const void* shard, void* full, std::int64_t bytes) const {
     return [=, &handle = *handle_, stream = stream_] {
       if (bytes > 0)
@@ -206,7 +210,7 @@ class NcclCommunicator final : public Communicator {
     };
   }
 
-  /// Every rank's slice of `from` in the sum over ranks, as NCCL forms it; ours goes to `to`.
+  /// Every rank's slice of `from` becomes NCCL's sum over ranks; this rank's goes to `to`.
   Step reduce_slices(const void* from, void* to, DType type, const Slices& slices) const {
     if (equal(slices, size())) {
       return [=, &handle = *handle_, stream = stream_, count = static_cast<std::size_t>(slices.step)] {
@@ -222,7 +226,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  /// The sum that CPU ranks form, with its bits: see sum_steps.
+  /// Forms the sum that CPU ranks form, with the same bits: see sum_steps.
   Step exchanged_sum(const Reduction& reduction, const Slices& slices) const {
     std::vector<Step> all;
     for (SumStep& step : sum_steps(sum_group_, rank(), reduction, slices)) {
@@ -242,7 +246,7 @@ class NcclCommunicator final : public Communicator {
     };
   }
 
-  /// Every rank's slice of data to all ranks, in place.
+  /// Sends every rank's slice of data to all ranks, in place.
   Step gather_slices(void* data, DType type, const Slices& slices) const {
     const std::int64_t step = slices.step * size_of(type);
     if (equal(slices, size())) return gather(moved(data, rank() * step), data, step);

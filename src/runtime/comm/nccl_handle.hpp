@@ -1,5 +1,5 @@
 #pragma once
-// One of NCCL's communicators: made without blocking, watched, and given back so that no rank hangs.
+// Wraps one of NCCL's communicators: made without blocking, watched, and given back so that no rank hangs.
 
 #include <mpi.h>
 
@@ -11,10 +11,10 @@ struct ncclComm;  // NCCL's headers stay in sources
 
 namespace ztrain::runtime {
 
-/// Who is speaking, for messages, and what its communicator may take.
+/// Names a member for messages, and says what its communicator may take.
 struct NcclMember {
   std::string host;
-  int rank;           ///< of the session
+  int rank;           ///< rank in the session
   std::string group;  ///< the axes
   double patience;    ///< seconds that NCCL may take to make a communicator, or to accept work
   int max_ctas = 0;   ///< multiprocessors that one of its kernels may take; 0: NCCL's choice
@@ -22,15 +22,15 @@ struct NcclMember {
 
 class NcclHandle {
  public:
-  /// Collective over comm, whose rank 0 draws the unique id. The device is the current one (cudaSetDevice).
-  /// Throws Error naming host, rank and group with NCCL's own text, also when the others do not come in time.
+  /// Collective over comm, whose rank 0 draws the unique id. Uses CUDA's current device. Throws Error naming
+  /// host, rank and group with NCCL's own text, also if the others do not come in time.
   NcclHandle(MPI_Comm comm, NcclMember member);
-  /// Collective over the ranks of parent: as MPI_Comm_split. It shares the parent's channels, so that the two
-  /// run one after the other: both must be used on one queue alone. A negative color: this rank is in no
-  /// group, get() is null. parent is aborted when it throws.
+  /// Collective over the ranks of parent, as MPI_Comm_split. It shares the parent's channels, so that the two
+  /// run one after the other and must be used on one queue alone. With a negative color this rank is in no
+  /// group, and get() is null. If it throws, parent is aborted.
   NcclHandle(NcclHandle& parent, int color, int key, NcclMember member);
 
-  /// While an error unwinds it aborts, which ends kernels that wait for other ranks; else it waits for the
+  /// Aborts while an error unwinds, which ends kernels that wait for other ranks. Otherwise waits for the
   /// group to be done.
   ~NcclHandle();
   NcclHandle(const NcclHandle&) = delete;
@@ -41,17 +41,17 @@ class NcclHandle {
   int size() const { return size_; }
   const std::string& group() const { return member_.group; }
 
-  /// After a call that returned `result` (a ncclResult_t): waits until NCCL has done what it does in the
-  /// background. The stream may be used further only then. Throws Error for every failure.
+  /// Waits, after a call that returned `result` (a ncclResult_t), until NCCL has done what it does in the
+  /// background. Only then may the stream be used further. Throws Error for every failure.
   void settle(int result, const char* call) const;
-  /// Throws Error when communication failed since.
+  /// Throws Error if communication has failed since.
   void check() const;
   /// Ends kernels that wait for other ranks, and gives the communicator back: get() is null from then on.
   void abort() noexcept;
-  /// False: NCCL has not, and works without. Its collectives want either all ranks of a group to have
-  /// registered what they work on, or none.
+  /// Registers memory. Returns false if NCCL has not done so; it works without. NCCL's collectives need
+  /// either all ranks of a group to have registered their buffers, or none.
   bool register_memory(void* data, std::int64_t bytes);
-  /// What was not registered is left alone.
+  /// Takes memory back; memory that was not registered is left alone.
   void deregister_memory(void* data);
 
  private:

@@ -19,7 +19,7 @@ std::string speaker(const NcclMember& member) {
   return fmt::format("rank {} ({}), group over {}", member.rank, member.host, member.group);
 }
 
-/// What rank 0 of a group tells the others: an id, or why there is none.
+/// Message of rank 0 of a group to the others: an id, or why there is none.
 struct Invitation {
   ncclUniqueId id;
   char failure[512];
@@ -35,7 +35,7 @@ Invitation draw_id() {
   return invitation;
 }
 
-/// NCCL's own message about a missing driver says little.
+/// Throws Error if there is no GPU. NCCL's own message about a missing driver says little.
 void require_gpu(const NcclMember& member) {
   int gpus = 0;
   const cudaError_t code = cudaGetDeviceCount(&gpus);
@@ -43,7 +43,8 @@ void require_gpu(const NcclMember& member) {
           code == cudaSuccess ? "no device is visible" : cudaGetErrorString(code));
 }
 
-/// What a communicator is made with. NCCL asks the parent, not the child, whether the two share.
+/// Returns the settings of a communicator. NCCL asks the parent, not the child, whether the two share
+/// channels.
 ncclConfig_t config(bool shares_with_children, int max_ctas) {
   ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
   c.blocking = 0;
@@ -57,7 +58,7 @@ ncclConfig_t config(bool shares_with_children, int max_ctas) {
 NcclHandle::NcclHandle(NcclMember member)
     : member_(std::move(member)), exceptions_at_start_(std::uncaught_exceptions()) {}
 
-// Both delegate, so that the destructor runs when they throw.
+// Both constructors delegate, so that the destructor runs if they throw.
 
 NcclHandle::NcclHandle(MPI_Comm comm, NcclMember member) : NcclHandle(std::move(member)) {
   check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
@@ -79,7 +80,7 @@ NcclHandle::NcclHandle(NcclHandle& parent, int color, int key, NcclMember member
     parent.settle(ncclCommSplit(parent.comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &options),
                   "ncclCommSplit");
   } catch (const Error&) {
-    parent.abort();  // or what is still under way would write to comm_, which ends here
+    parent.abort();  // otherwise NCCL would still write to comm_, which ends here
     throw;
   }
   if (color < 0) return;
@@ -90,7 +91,7 @@ NcclHandle::NcclHandle(NcclHandle& parent, int color, int key, NcclMember member
 
 NcclHandle::~NcclHandle() {
   if (comm_ == nullptr) return;
-  // Results are of no use any more: what can still fail here is the giving back.
+  // Results are of no use any more; only giving back can still fail here.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     abort();
     return;
@@ -109,7 +110,7 @@ void NcclHandle::abort() noexcept {
   comm_ = nullptr;
 }
 
-/// The state once NCCL works on nothing in the background; ncclInProgress when that takes too long.
+/// Returns the state once NCCL does nothing in the background, or ncclInProgress if that takes too long.
 int NcclHandle::poll() const {
   const auto deadline = Clock::now() + std::chrono::duration<double>(member_.patience);
   for (std::int64_t asked = 0;; ++asked) {
@@ -117,7 +118,7 @@ int NcclHandle::poll() const {
     const ncclResult_t result = comm_ == nullptr ? ncclSuccess : ncclCommGetAsyncError(comm_, &state);
     if (result != ncclSuccess) return result;
     if (state != ncclInProgress || Clock::now() > deadline) return state;
-    // At once for work, which takes microseconds; new communicators and connections take seconds.
+    // Work takes microseconds, so asks at once; new communicators and connections take seconds.
     if (asked < 10000)
       std::this_thread::yield();
     else
@@ -126,7 +127,7 @@ int NcclHandle::poll() const {
 }
 
 void NcclHandle::settle(int result, const char* call) const {
-  // Asked even after success: asking is what collects the end of work in the background.
+  // Asks even after success, because asking collects the end of work in the background.
   if (result == ncclSuccess || result == ncclInProgress) result = poll();
   if (result != ncclSuccess) fail_with(result, call);
 }
@@ -143,7 +144,7 @@ void NcclHandle::fail_with(int result, const char* call) const {
 }
 
 void NcclHandle::check() const {
-  if (comm_ == nullptr) return;  // aborted
+  if (comm_ == nullptr) return;  // it was aborted
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
   if (result != ncclSuccess) fail_with(result, "ncclCommGetAsyncError");
@@ -158,7 +159,7 @@ bool NcclHandle::register_memory(void* data, std::int64_t bytes) {
     return false;  // it is only slower without
   }
   settle(result, "ncclCommRegister");
-  if (handle == nullptr) return false;  // switched off, or of no use here
+  if (handle == nullptr) return false;  // registration is switched off, or of no use here
   registered_[data] = handle;
   return true;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What communicators of all kinds do alike: places in buffers, and checks of the ranks that a communication
-// names, with the same words.
+// Does what communicators of all kinds do alike: finds places in buffers, and checks the ranks that a
+// communication names, with the same words.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,14 +23,14 @@ inline void require_root(const Communicator& comm, const std::string& group, int
           root, group, comm.size());
 }
 
-/// call: "send to", "receive from".
+/// Throws Error if there is no such peer. call is "send to" or "receive from".
 inline void require_peer(const Communicator& comm, const std::string& group, int peer, const char* call) {
   REQUIRE(peer >= 0 && peer < comm.size() && peer != comm.rank(),
           "rank {} of the group over {} cannot {} rank {}: it has {} ranks", comm.rank(), group, call, peer,
           comm.size());
 }
 
-/// Whom a member sends to in a shift, and whom it receives from.
+/// The ranks to which a member sends in a shift, and from which it receives.
 struct Ring {
   int to, from;
 };

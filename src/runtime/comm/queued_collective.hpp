@@ -1,5 +1,5 @@
 #pragma once
-// A collective that is work of a device's queue.
+// Runs a collective as work of a device's queue.
 
 #include <cstdint>
 #include <functional>
@@ -10,18 +10,18 @@
 
 namespace ztrain::runtime {
 
-/// What a communicator on a queue and its collectives share.
+/// State that a communicator on a queue and its collectives share.
 struct QueueChannel {
   QueueChannel(Device& on, Queue its_queue) : device(on), queue(its_queue), end(on, its_queue) {}
   Device& device;
   Queue queue;
-  QueueEnd end;           ///< of what was started last
+  QueueEnd end;           ///< end of the collective that was started last
   std::int64_t sent = 0;  ///< payload bytes
 };
 
 class QueuedCollective final : public Collective {
  public:
-  /// work may be empty. sent: payload bytes of one start.
+  /// work may be empty. sent counts the payload bytes of one start.
   QueuedCollective(std::shared_ptr<QueueChannel> channel, std::function<void()> work, std::int64_t sent)
       : channel_(std::move(channel)), work_(std::move(work)), sent_(sent) {}
 
@@ -32,7 +32,8 @@ class QueuedCollective final : public Collective {
   }
   bool on_device() const override { return true; }
   void replayed() override { channel_->sent += sent_; }
-  /// Of this collective and of what the queue was given after it until somebody asked.
+  /// Returns whether this collective has ended, and all work that the queue was given between it and the
+  /// question.
   bool test() override { return channel_->end.reached(); }
   void wait() override { channel_->end.wait(); }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int threads = 256;
 constexpr std::int64_t most_blocks = 4096;  // threads take further packs in turn
 
-/// Elements of T that a thread takes at once.
+/// Number of elements of T that a thread takes at once.
 template <class T>
 inline constexpr int pack = 16 / static_cast<int>(sizeof(T));
 
@@ -48,7 +48,7 @@ struct Pack {
   }
 };
 
-/// n elements from `begin` on.
+/// Sums n elements from `begin` on.
 template <class In, class Out, bool accumulate, int n>
 __device__ void sum_at(const RankSources& sources, Out* out, std::int64_t begin) {
   using Acc = acc_t<In>;
@@ -75,7 +75,7 @@ __device__ void sum_at(const RankSources& sources, Out* out, std::int64_t begin)
   result.write(out + begin);
 }
 
-/// n: elements per thread; what is left at the end goes to the first threads, one element each.
+/// Each thread sums n elements; those left at the end go to the first threads, one element each.
 template <class In, class Out, bool accumulate, int n>
 __global__ void __launch_bounds__(threads)
     sum_in_rank_order(const __grid_constant__ RankSources sources, Out* out, std::int64_t count) {
@@ -108,11 +108,11 @@ StreamWork prepare(const RankSources& sources, void* to, std::int64_t count) {
 
 }  // namespace
 
-// Devices of a CUDA build that are no GPU have null streams, and memory that no kernel reaches.
+// Devices of a CUDA build that are not GPUs have null streams, and memory that kernels cannot reach.
 
 StreamWork rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
                          std::int64_t count) {
-  // The host's refuses types that are none of the table.
+  // The host's version refuses types that are not in the table.
   auto host = host_rank_sum_work(in, out, accumulate, sources, to, count);
   auto gpu = of_sum_types(in, out, [&]<class In, class Out>() {
     return accumulate ? prepare<In, Out, true>(sources, to, count)

@@ -1,5 +1,5 @@
 #pragma once
-// The sum that reductions form: over the members of a group, in rank order, always with the same rounding.
+// Forms the sum of a reduction over the members of a group, in rank order, always with the same rounding.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace ztrain::runtime {
 /// them otherwise.
 using RankSum = void (*)(const void* const* sources, int ranks, void* out, std::int64_t count);
 
-/// in and out: fp32, bf16 or fp64, or fp16 to fp16 or fp32, or fp32 to fp16; throws Error for others. With
-/// accumulate the sum is added to what out holds.
+/// Returns the sum for two types. in and out are fp32, bf16 or fp64, or fp16 to fp16 or fp32, or fp32 to
+/// fp16; throws Error for others. With accumulate the sum is added to what out holds.
 RankSum rank_sum(DType in, DType out, bool accumulate);
 
-/// Throws Error.
+/// Throws Error naming the types.
 [[noreturn]] void refuse_sum(DType in, DType out);
 
-/// What choose.operator()<In, Out>() gives for the C++ types of those that can be summed; else refuse_sum.
+/// Returns choose.operator()<In, Out>() for the C++ types that can be summed; else calls refuse_sum.
 template <class Choose>
 auto of_sum_types(DType in, DType out, const Choose& choose) {
   decltype(choose.template operator()<float, float>()) chosen{};
@@ -41,10 +41,10 @@ auto of_sum_types(DType in, DType out, const Choose& choose) {
   return chosen;
 }
 
-/// What a rank sums after an exchange.
+/// Sources that a rank sums after an exchange.
 struct RankSources {
   const void* own;
-  const void* others;  ///< exchange_slot(r, rank) * slot_bytes: rank r's
+  const void* others;  ///< rank r's is at exchange_slot(r, rank) * slot_bytes
   std::int64_t slot_bytes;
   int rank, ranks;
 

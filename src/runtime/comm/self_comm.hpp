@@ -37,7 +37,7 @@ class SelfCommunicator : public Communicator {
   std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int) override {
     return copy(in, out, bytes);
   }
-  /// Throw Error: there is nobody to talk to.
+  /// These throw Error, because the group has no other member.
   std::unique_ptr<Collective> send(const void*, std::int64_t, int to) override {
     fail("send to rank {} of a group of one rank", to);
   }

@@ -12,7 +12,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// at: where in the staging memory.
+/// `at` is an offset in the staging memory.
 struct CopyOut {
   const void* from;
   std::int64_t at, bytes;
@@ -22,14 +22,14 @@ struct CopyIn {
   std::int64_t at, bytes;
 };
 
-/// What a collective copies, and how it is prepared on the staging memory.
+/// Copies of a collective, and how it is prepared on the staging memory.
 struct Staged {
   std::vector<CopyOut> out;
   std::vector<CopyIn> in;
   std::function<std::unique_ptr<Collective>(std::byte* staging)> prepare;
-  std::int64_t bytes = 0;  ///< of staging memory
+  std::int64_t bytes = 0;  ///< bytes of staging memory
 
-  /// A place for so many bytes.
+  /// Returns the offset of a new place of this many bytes.
   std::int64_t place(std::int64_t wanted) {
     const std::int64_t at = bytes;
     bytes += staged_part(wanted);
@@ -110,7 +110,8 @@ class StagedCollective final : public Collective {
   State state_ = State::idle;
 };
 
-/// One of its queue's communications is in flight at a time. Order and lifetimes as for MpiCommunicator.
+/// A queue has one of these communications in flight at a time. Order and lifetimes are those of
+/// MpiCommunicator.
 class StagedCommunicator final : public Communicator {
  public:
   StagedCommunicator(std::unique_ptr<MpiCommunicator> inner, std::shared_ptr<Staging> staging)
@@ -139,7 +140,7 @@ class StagedCommunicator final : public Communicator {
   std::unique_ptr<Collective> reduce_scatter(const void* full, DType in, void* shard, DType out,
                                              std::int64_t count, bool accumulate, void*,
                                              std::int64_t stride) override {
-    rank_sum(in, out, accumulate);  // refuses types before the first start
+    rank_sum(in, out, accumulate);  // refuses types that cannot be summed before the first start
     const std::int64_t bytes = count * size_of(in), step = stride > 0 ? stride * size_of(in) : bytes;
     Staged s;
     const std::int64_t at = s.place(size() * bytes), result = s.place(count * size_of(out)),

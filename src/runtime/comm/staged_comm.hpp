@@ -1,7 +1,7 @@
 #pragma once
-// Communicators for memory that MPI cannot reach: contributions are copied to staging memory of the host, an
-// MpiCommunicator works on them there, and results are copied back. So sums are formed by the host in rank
-// order, bit for bit as on CPU ranks.
+// Communicators for memory that MPI cannot reach. Contributions are copied to staging memory of the host, an
+// MpiCommunicator works on them there, and results are copied back. Sums are therefore formed by the host in
+// rank order, bit for bit as on CPU ranks.
 //
 // The host drives them: start() waits for the copy out, and a collective is complete only when its copy in
 // is, so work submitted later to any queue sees the result.
@@ -16,8 +16,8 @@
 
 namespace ztrain::runtime {
 
-/// The pinned host memory that collectives of one queue are copied through. A queue has one in flight at a
-/// time, so it is as large as the largest needs.
+/// Pinned host memory through which the collectives of one queue are copied. A queue has one in flight at a
+/// time, so the memory is as large as the largest needs.
 class Staging {
  public:
   Staging(Device& device, Queue queue);
@@ -25,16 +25,16 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// A collective will need this much. Nothing is allocated before one is started.
+  /// Notes that a collective will need this much. Nothing is allocated before one is started.
   void reserve(std::int64_t bytes);
-  /// What was reserved.
+  /// Bytes that were reserved.
   std::int64_t bytes() const { return reserved_; }
 
-  /// For the collective that starts now, until release(): its first byte. Throws Error while another has it,
-  /// or when the memory cannot be had. Allocates when more was reserved since the last time.
+  /// Returns the first byte for the collective that starts now, until release(). Throws Error if another has
+  /// it, or if the memory cannot be had. Allocates if more was reserved since the last time.
   std::byte* acquire();
   void release() { in_use_ = false; }
-  /// Changes whenever acquire() gives other memory than before.
+  /// Changes whenever acquire() returns other memory than before.
   int generation() const { return generation_; }
 
   Device& device() { return device_; }
@@ -51,7 +51,7 @@ class Staging {
   bool in_use_ = false;
 };
 
-/// Sums of reduce_scatter are formed in staging memory: its workspace is not touched.
+/// Makes a communicator. Sums of reduce_scatter are formed in staging memory: its workspace is not touched.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<MpiCommunicator> inner,
                                                        std::shared_ptr<Staging> staging);
 

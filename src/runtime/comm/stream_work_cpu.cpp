@@ -1,4 +1,4 @@
-// Builds without GPUs: all streams are the calling thread.
+// The work of builds without GPUs: all streams are the calling thread.
 #include "runtime/comm/stream_work.hpp"
 
 namespace ztrain::runtime {

@@ -1,4 +1,4 @@
-// Builds for GPUs; their sums are kernels (rank_sum.cu).
+// The work of builds for GPUs; their sums are kernels (rank_sum.cu).
 #include "runtime/comm/stream_work.hpp"
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,7 @@
 
 namespace ztrain::runtime {
 
-// Devices of such a build that are no GPU have null streams, and memory that no kernel reaches.
+// Devices of a CUDA build that are not GPUs have null streams, and memory that kernels cannot reach.
 
 StreamWork copy_work(void* to, const void* from, std::int64_t bytes) {
   return [=, host = host_copy_work(to, from, bytes)](void* stream) {

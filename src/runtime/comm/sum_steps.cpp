@@ -5,8 +5,8 @@
 namespace ztrain::runtime {
 namespace {
 
-/// The steps of one rank. Each rank begins with its right-hand neighbour, so that not all send to the same
-/// rank at once.
+/// Makes the steps of one rank. Each rank begins with its right-hand neighbour, so that not all send to the
+/// same rank at once.
 class Steps {
  public:
   Steps(SumGroup group, int rank, const Reduction& reduction, const Slices& slices)
@@ -17,7 +17,7 @@ class Steps {
         reduction_(reduction),
         slices_(slices) {}
 
-  /// All contributions to this rank's slice, in rank order.
+  /// Sums all contributions to this rank's slice, in rank order.
   SumStep over_ranks() const {
     SumStep step;
     const std::int64_t own = bytes_of(rank_);
@@ -62,7 +62,7 @@ class Steps {
     return step;
   }
 
-  /// The partial sums of this rank's slice, in node order.
+  /// Sums the partial sums of this rank's slice, in node order.
   SumStep over_nodes() const {
     SumStep step;
     const int nodes = group_.nodes();
@@ -91,11 +91,11 @@ class Steps {
   std::byte* partial(int node) const {
     return moved(reduction_.workspace, node * partial_sum_bytes(slices_.longest));
   }
-  /// Where contributions of the node's members arrive, and later the partial sums of other nodes.
+  /// Returns where contributions of the node's members arrive, and later the partial sums of other nodes.
   std::byte* arrivals() const { return partial(group_.nodes()); }
 
   SumGroup group_;
-  int rank_, index_, node_;  ///< index_: among the members on the node
+  int rank_, index_, node_;  ///< index_ counts among the members on the node
   const Reduction& reduction_;
   const Slices& slices_;
 };

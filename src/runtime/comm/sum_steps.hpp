@@ -1,5 +1,8 @@
 #pragma once
-// Describes a reduction over exchanged slices as data: messages and sums, which MPI or NCCL carries out.
+// Describes a reduction over exchanged slices as data: messages and sums, which MPI or NCCL carries out. Sums
+// of 16-bit elements over several nodes take two steps. Each node first sums its contributions in rank order;
+// then ranks exchange these partial sums in fp32 and add them in node order, so less leaves the node. The
+// order follows from the mesh and from the ranks per node (SumGroup).
 
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +13,10 @@
 
 namespace ztrain::runtime {
 
-/// How the elements of all ranks are cut: rank r has length(r) elements, which begin at r * step.
+/// Says how the elements of all ranks are cut: rank r has length(r) elements, which begin at r * step.
 struct Slices {
-  std::int64_t step, longest, total;  ///< elements: between slices, of the longest, of all
+  /// Elements between the starts of slices; of the longest slice; of all slices.
+  std::int64_t step, longest, total;
 
   std::int64_t length(int rank) const {
     const std::int64_t left = total - rank * longest;
@@ -38,7 +42,7 @@ struct SumReceive {
   std::int64_t bytes;
 };
 
-/// The sum of what `sources` names, count elements of `in` each, into `to`.
+/// Sums what `sources` names, count elements of `in` each, into `to`.
 struct SumWork {
   DType in, out;
   bool accumulate;

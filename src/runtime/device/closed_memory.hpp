@@ -1,5 +1,5 @@
 #pragma once
-// Memory that the host may reach only while it plays the device: at other times a read or a write of it is a
+// Memory that the host may reach only while it plays the device. At other times a read or a write is a
 // segmentation fault.
 
 #include <sys/mman.h>
@@ -16,10 +16,10 @@ namespace ztrain::runtime {
 
 class ClosedMemory final : public memory::Provider {
  public:
-  /// idle: whether no work is under way; reads and writes by the host are refused otherwise.
+  /// idle returns whether no work is under way; otherwise reads and writes by the host are refused.
   explicit ClosedMemory(std::function<bool()> idle) : idle_(std::move(idle)) {}
 
-  /// While one lives the memory is open, or closed, whatever it was before.
+  /// While one lives, the memory is open or closed, whatever it was before.
   class Access {
    public:
     Access(const ClosedMemory& memory, bool open) : memory_(memory), before_(memory.open_) {
@@ -36,7 +36,7 @@ class ClosedMemory final : public memory::Provider {
   struct Opened : Access {
     explicit Opened(const ClosedMemory& memory) : Access(memory, true) {}
   };
-  /// To work that is the host's.
+  /// Closes the memory to work that is the host's.
   struct Closed : Access {
     explicit Closed(const ClosedMemory& memory) : Access(memory, false) {}
   };
@@ -53,7 +53,7 @@ class ClosedMemory final : public memory::Provider {
     memory::host_memory().release(data, bytes);
   }
   bool host_accessible() const override { return false; }
-  // Throw Error unless idle.
+  // These throw Error unless idle.
   void fill(void* data, int value, std::int64_t bytes) override {
     require_idle("fills");
     const Opened open(*this);

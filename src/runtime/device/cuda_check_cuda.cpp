@@ -7,7 +7,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// What to do about it, after the message.
+/// Returns what a user can do about the error, to follow the message.
 const char* advice(cudaError_t code) {
   switch (code) {
     case cudaErrorIllegalAddress:

@@ -21,8 +21,8 @@ std::string text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-/// Fills and copies from pageable memory may return before the device is through with them, and the device's
-/// queues do not wait for them.
+/// Waits because fills, and copies from pageable memory, may return before the device is through with them,
+/// and the device's queues do not wait for them.
 void wait_for_device() {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
@@ -56,7 +56,7 @@ void give_back(void* taken) noexcept {
 const CudaSource cuda_source{take, give_back};
 
 std::byte* CudaMemory::allocate(const std::string& name, std::int64_t bytes) {
-  // Where the source aligns less than is promised here, there is room to move up.
+  // If the source aligns less than is promised here, there is room to move up.
   void* const given = source_.take(size(bytes) + alignment);
   if (given == nullptr) {
     const memory::MachineMemory gpu = limits();

@@ -13,7 +13,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// What was submitted while it was captured, in that order.
+/// Tasks that were submitted during a capture, in that order.
 struct Captured {
   std::vector<std::pair<Queue, Task>> tasks;
   std::vector<std::shared_ptr<Mark>> marks;
@@ -93,7 +93,7 @@ class DeferredDevice final : public Device {
     require_no_capture("the host asks for an event");
     const Mark* const mark = mark_of(event);
     if (!mark || mark->done) return true;
-    // Who asks again and again gets an answer in the end.
+    // Repeated questions get a true answer in the end.
     if (random_() % 2 == 0) {
       const ClosedMemory::Opened open(memory_);
       work_.run_one(random_);
@@ -152,13 +152,13 @@ class DeferredDevice final : public Device {
     if (captured(queue)) ++capture_->known[at(queue)][at(queue)];
     push(queue, {0, std::move(run), nullptr});
   }
-  /// The event as it was last recorded, outside of captures; null: never.
+  /// Returns the event as it was last recorded outside of captures; null: never.
   const Mark* mark_of(Event event) const {
     const Mark* const mark = events_[at(event)].get();
     REQUIRE(!mark || mark->capture < 0, "the host waits for an event that was recorded in a capture");
     return mark;
   }
-  /// All of it between two tasks of the other queues.
+  /// Runs a whole graph between two tasks of the other queues.
   void replay(Captured& graph) {
     DeferredWork work;
     for (const auto& mark : graph.marks) mark->done = false;
@@ -174,7 +174,7 @@ class DeferredDevice final : public Device {
   std::int64_t submitted_ = 0;
   std::vector<std::shared_ptr<Mark>> events_;  ///< null: never recorded
   std::vector<std::unique_ptr<Captured>> graphs_;
-  std::optional<Capture> capture_;  ///< of the last of graphs_
+  std::optional<Capture> capture_;  ///< capture that makes the last of graphs_
 };
 
 }  // namespace

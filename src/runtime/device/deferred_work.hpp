@@ -1,6 +1,6 @@
 #pragma once
-// Queues of work that wait for each other, run in any order that is legal. What the deferred device and its
-// captured graphs are made of.
+// Queues of work that wait for each other, run in any legal order. The deferred device and its captured
+// graphs are made of them.
 
 #include <algorithm>
 #include <array>
@@ -18,20 +18,21 @@
 
 namespace ztrain::runtime {
 
-/// An event, as it was recorded once.
+/// One recording of an event.
 struct Mark {
   Queue queue = 0;
-  std::int64_t number = 0;  ///< of the task that records it
-  Graph capture = -1;       ///< that it was recorded in; -1: none
+  std::int64_t number = 0;  ///< number of the task that records it
+  Graph capture = -1;       ///< capture that it was recorded in; -1: none
   bool done = false;
-  double seconds = 0;                             ///< on the clock, when it was done
-  std::array<std::int64_t, queue_count> known{};  ///< in a capture: works of each queue that come before it
+  double seconds = 0;  ///< time at which it was done
+  /// In a capture: number of tasks of each queue that come before it.
+  std::array<std::int64_t, queue_count> known{};
 };
 
 struct Task {
-  std::int64_t number = 0;     ///< in the order of submission over all queues
-  std::function<void()> run;   ///< empty: waits only
-  std::shared_ptr<Mark> wait;  ///< must be done first; null: nothing
+  std::int64_t number = 0;     ///< place in the order of submission over all queues
+  std::function<void()> run;   ///< empty: the task only waits
+  std::shared_ptr<Mark> wait;  ///< mark that must be done first; null: none
 };
 
 class DeferredWork {
@@ -40,8 +41,8 @@ class DeferredWork {
   bool empty() const {
     return std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
   }
-  /// Runs tasks in a random legal order until the mark is done. Sometimes only what the mark needs, sometimes
-  /// more. Throws Error when queues wait for each other.
+  /// Runs tasks in a random legal order until the mark is done; sometimes only those that the mark needs,
+  /// sometimes more. Throws Error if queues wait for each other.
   void run_until(const Mark& mark, std::mt19937_64& random) {
     const Order favourites = any_order(random);
     Numbers limits = needed_for(mark);
@@ -72,7 +73,7 @@ class DeferredWork {
     limits.fill(std::numeric_limits<std::int64_t>::max());
     return limits;
   }
-  /// The last task of each queue that the mark needs, directly or through waits.
+  /// Returns the last task of each queue that the mark needs, directly or through waits.
   Numbers needed_for(const Mark& mark) const {
     Numbers needed;
     needed.fill(-1);
@@ -89,8 +90,8 @@ class DeferredWork {
     }
     return needed;
   }
-  /// Runs one of the tasks up to `limits`; false when none can run. Queues that come early in `favourites`
-  /// run ahead of others.
+  /// Runs one of the tasks up to `limits`. Queues that come early in `favourites` run ahead of others.
+  /// Returns false if none can run.
   bool step(const Numbers& limits, const Order& favourites, std::mt19937_64& random) {
     std::array<Queue, queue_count> ready;
     std::size_t count = 0;
@@ -101,7 +102,7 @@ class DeferredWork {
       ready[count++] = q;
     }
     if (count == 0) return false;
-    // One queue far ahead of the others finds what an even mixture does not.
+    // One queue far ahead of the others finds faults that an even mixture does not.
     auto& queue = queues_[at(ready[random() % 4 == 0 ? random() % count : 0])];
     const Task task = std::move(queue.front());
     queue.pop_front();

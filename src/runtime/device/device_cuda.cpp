@@ -33,7 +33,8 @@ cudaDeviceProp properties_of(int gpu) {
   return properties;
 }
 
-/// Differs between instances of one GPU that is cut into several (MIG), as bus addresses do not.
+/// Returns the UUID, which differs between instances of one GPU that is cut into several (MIG), as bus
+/// addresses do not.
 std::string uuid_of(const cudaDeviceProp& properties) {
   std::string text;
   for (const char byte : properties.uuid.bytes)
@@ -41,10 +42,10 @@ std::string uuid_of(const cudaDeviceProp& properties) {
   return text;
 }
 
-/// Makes it the one of this thread and of all libraries.
+/// Makes the GPU current for this thread and all libraries.
 cudaDeviceProp take_gpu(int gpu) {
   check_cuda(cudaSetDevice(gpu), "cudaSetDevice");
-  // Kokkos would choose by rules of its own.
+  // Kokkos would otherwise choose by its own rules.
   setenv("KOKKOS_DEVICE_ID", std::to_string(gpu).c_str(), /*overwrite=*/1);
   return properties_of(gpu);
 }
@@ -59,7 +60,7 @@ class CudaDevice final : public Device {
     check_cuda(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_),
                "cudaDeviceGetStreamPriorityRange");
   }
-  /// Does not wait, and ignores errors: it runs also while an error unwinds.
+  /// Does not wait, and ignores errors, because it also runs while an error unwinds.
   ~CudaDevice() override {
     for (const cudaGraphExec_t graph : graphs_)
       if (graph) cudaGraphExecDestroy(graph);
@@ -122,7 +123,7 @@ class CudaDevice final : public Device {
     if (!state.recorded) return true;
     const cudaError_t code = cudaEventQuery(state.event);
     if (code == cudaErrorNotReady) {
-      cudaGetLastError();  // or the next launch would report it
+      cudaGetLastError();  // otherwise the next launch would report the error
       return false;
     }
     check_cuda(code, "cudaEventQuery");
@@ -177,12 +178,13 @@ class CudaDevice final : public Device {
   struct EventState {
     cudaEvent_t event = nullptr;
     bool recorded = false;
-    bool captured = false;  ///< when it was last recorded
+    bool captured = false;  ///< whether it was last recorded in a capture
   };
-  /// Made when it is first asked for: what nothing uses takes no connection from others.
+  /// Makes a stream when it is first asked for: an unused one would take a connection from others.
   cudaStream_t stream(Queue queue) const {
     cudaStream_t& made = streams_[at(queue)];
-    // Communication first: its few blocks would else wait until a product has no more to launch.
+    // Communication has the higher priority: its few blocks would otherwise wait until a product has no more
+    // to launch.
     if (!made)
       check_cuda(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking,
                                               queue == compute_queue ? least_priority_ : greatest_priority_),
@@ -200,7 +202,7 @@ class CudaDevice final : public Device {
   std::vector<EventState> events_;
   std::vector<cudaGraphExec_t> graphs_;
   bool capturing_ = false;
-  std::array<bool, queue_count> joined_{};  ///< to the capture under way
+  std::array<bool, queue_count> joined_{};  ///< queues that have joined the capture under way
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Launches of kernels written in CUDA. A function of the runtime in the place of <<< >>>, so that any C++
-// compiler reads such a source: tests/cuda_on_host runs them without a GPU.
+// Launches kernels written in CUDA. A runtime function stands for <<< >>>, so that any C++ compiler reads
+// such a source: tests/cuda_on_host runs them without a GPU.
 
 #include <cuda_runtime.h>
 
@@ -10,8 +10,8 @@
 
 namespace ztrain::runtime {
 
-/// kernel(arguments...) by `blocks` blocks of `threads` threads on a cudaStream_t, after what was given to
-/// it. what: the kernel as a message names it. Throws Error if it cannot start; less than 2^31 blocks.
+/// Launches kernel(arguments...) with `blocks` blocks, fewer than 2^31, of `threads` threads on a
+/// cudaStream_t. `what` names the kernel in messages. Throws Error if it cannot start.
 template <class... Parameters, class... Arguments>
 void launch(const char* what, void (*kernel)(Parameters...), std::int64_t blocks, int threads, void* stream,
             const Arguments&... arguments) {

@@ -1,5 +1,5 @@
 #pragma once
-// Whether what was given to a queue has run, for those who are not ordered by queues and events: the host.
+// Tells whether work given to a queue has run, for the host, which queues and events do not order.
 
 #include "runtime/device/device.hpp"
 
@@ -9,7 +9,7 @@ class QueueEnd {
  public:
   QueueEnd(Device& device, Queue queue) : device_(device), queue_(queue), event_(device.make_event()) {}
 
-  /// All that the queue was given before now.
+  /// Marks everything that the queue was given before now.
   void mark() {
     device_.record(event_, queue_);
     marked_ = true;

@@ -19,7 +19,7 @@ void send(MPI_Comm comm, int to, double value) {
   check_mpi(MPI_Send(&value, 1, MPI_DOUBLE, to, tag, comm), "MPI_Send");
 }
 
-/// By rank 0.
+/// Rank 0 asks; the others answer.
 double ask(MPI_Comm comm, int rank, const std::function<double()>& clock) {
   double ahead = 0, soonest = std::numeric_limits<double>::infinity();
   for (int question = 0; question < questions; ++question) {

@@ -1,6 +1,6 @@
 #pragma once
-// Times that ranks took, each by its own clock, on one line: clocks of two machines begin when these were
-// started.
+// Puts times of ranks on one line. Each rank has its own clock, and clocks of two machines begin when these
+// were started.
 
 #include <functional>
 
@@ -9,10 +9,9 @@
 
 namespace ztrain::runtime {
 
-/// Collective. Seconds by which this rank's clock is ahead of rank 0's: of several questions of rank 0 the
-/// one that was answered soonest, whose answer is taken to be given half way (Cristian, "Probabilistic clock
-/// synchronization", 1989), which is wrong by half of the time that it took at most. clock: `now`, but in
-/// tests.
+/// Collective. Returns the seconds by which this rank's clock is ahead of rank 0's. Rank 0 asks several
+/// times, and the answer that came soonest counts as given half way (Cristian, "Probabilistic clock
+/// synchronization", 1989); its error is at most half of its time. clock is `now`, except in tests.
 double clock_ahead(const Session& session, const std::function<double()>& clock = now);
 
 }  // namespace ztrain::runtime

@@ -20,19 +20,20 @@
 namespace ztrain::runtime {
 namespace {
 
-/// How the names of Open MPI's programs that start ranks begin: some have the version behind it.
+/// Beginnings of the names of Open MPI's programs that start ranks; some names end with the version.
 constexpr std::array<std::string_view, 4> starters{"mpirun", "mpiexec", "orterun", "orted"};
 
-/// A shell that mpirun has started, and that ran this process, has work of its own, which must go on.
+/// Returns whether mpirun itself started this process. A shell that mpirun has started has work of its own,
+/// which must go on.
 bool is_child_of_mpirun() {
   std::string name;
   std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), name);
   return std::ranges::any_of(starters, [&](std::string_view starter) { return name.starts_with(starter); });
 }
 
-/// PMIx_Abort of the PMIx library that Open MPI has loaded into this process, or null where no mpirun of Open
-/// MPI 4 has started this very process. srun announces such requests by lines of its own, and newer launchers
-/// have not been tried.
+/// PMIx_Abort of the PMIx library that Open MPI has loaded into this process. It is null unless mpirun of
+/// Open MPI 4 has started this very process: srun prints lines of its own about such requests, and newer
+/// launchers have not been tried.
 using PmixAbort = int (*)(int status, const char* message, void* ranks, std::size_t count);
 PmixAbort pmix_abort_of_mpirun() {
   if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr || !is_child_of_mpirun()) return nullptr;
@@ -40,8 +41,8 @@ PmixAbort pmix_abort_of_mpirun() {
   return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
 }
 
-/// What launchers tell each of their ranks: mpirun of Open MPI 4, PMIx (mpirun and srun), and srun's older
-/// ways.
+/// Environment variables that launchers set for each rank: mpirun of Open MPI 4, PMIx (mpirun and srun), and
+/// srun's older ways.
 constexpr std::array said_by_launchers{"OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE", "PMI_RANK",
                                        "PMI_FD"};
 
@@ -54,7 +55,7 @@ void require_one_job() {
   if (of_mpirun || tasks == nullptr || std::atoi(tasks) < 2) return;
   const char* task = std::getenv("SLURM_PROCID");
   if (task != nullptr && std::string_view(task) != "0") {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // one of them says it
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // one of the tasks prints it
     std::_Exit(1);
   }
   throw Error(
@@ -67,11 +68,11 @@ void require_one_job() {
 void prepare_process_alone() {
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
   const bool alone = std::ranges::none_of(said_by_launchers, is_set);
-  if (alone) require_one_job();  // Open MPI would end the process in words of its own
-  // Without this a process alone starts a daemon, which takes 0.3 s.
+  if (alone) require_one_job();  // otherwise Open MPI would end the process with its own message
+  // Without this a process that runs alone starts a daemon, which takes 0.3 s.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
   // All such processes of a user would share one folder in /tmp, which the first to end removes while the
-  // next is starting in it. One process has no use for it.
+  // next is starting in it. A single process does not need it.
   if (alone) setenv("OMPI_MCA_orte_create_session_dirs", "0", /*overwrite=*/0);
 }
 
@@ -91,7 +92,7 @@ void end_all(const Session& session, int status) {
 
 void end_stuck(int status) {
   if (ask_launcher_to_end(status)) std::this_thread::sleep_for(std::chrono::seconds(2));
-  // A launcher forwards stderr by another path than it learns of our end.
+  // A launcher forwards stderr on another path than the news of this process's end.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   std::_Exit(status);
 }

@@ -13,24 +13,24 @@ namespace {
 struct Limit {
   decltype(RLIMIT_STACK) resource;
   const char* what;
-  rlim_t least;   ///< below it MPI does not start
-  rlim_t wanted;  ///< raised to this where that is allowed; 0: left as it is
+  rlim_t least;   ///< MPI does not start below it
+  rlim_t wanted;  ///< value that the limit is raised to if that is allowed; 0: left as it is
   const char* ulimit;
-  rlim_t unit;  ///< in which ulimit counts
+  rlim_t unit;  ///< unit in which ulimit counts
 };
 
 constexpr rlim_t kib = 1 << 10, mib = 1 << 20;
-/// As stacks are where nobody has set a limit.
+/// Size of a stack if nobody has set a limit.
 constexpr rlim_t usual_stack = 8 * mib;
 
 constexpr std::array limits{
-    // Data of more files than the 1024 that are usual are common.
+    // Data of more files than the usual limit of 1024 are common.
     Limit{RLIMIT_NOFILE, "open files", 32, RLIM_INFINITY, "-n", 1},
     Limit{RLIMIT_STACK, "bytes of stack", 512 * kib, usual_stack, "-s", kib},
     Limit{RLIMIT_AS, "bytes of address space", 512 * mib, 0, "-v", kib},
 };
 
-/// What is allowed after it was raised.
+/// Returns the limit after it was raised.
 rlim_t raised(const Limit& limit) {
   rlimit now{};
   if (::getrlimit(limit.resource, &now) != 0) return RLIM_INFINITY;
@@ -39,7 +39,7 @@ rlim_t raised(const Limit& limit) {
   return now.rlim_cur == before || ::setrlimit(limit.resource, &now) == 0 ? now.rlim_cur : before;
 }
 
-/// Those of threads are as large as the limit was when the process began.
+/// Sets the stacks of threads, which otherwise are as large as the limit was when the process began.
 void give_threads_the_usual_stack() {
   pthread_attr_t attributes;
   std::size_t bytes = 0;

@@ -14,7 +14,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// Seconds of the fastest of some all-reduces over the group, which every member calls.
+/// Returns the seconds of the fastest of some all-reduces over the group. Every member calls it.
 double seconds_of(MPI_Comm group, std::vector<float>& data, int times) {
   double best = 0;
   for (int i = 0; i < times; ++i) {
@@ -29,8 +29,8 @@ double seconds_of(MPI_Comm group, std::vector<float>& data, int times) {
   return best;
 }
 
-/// What this rank gets of an all-reduce over those with its color, of which there are `members`: the bytes
-/// that an all-reduce has to send for each of its own, over the time.
+/// Returns this rank's rate in an all-reduce over the `members` ranks of its color: bytes that an all-reduce
+/// has to send for each of its own, over the time.
 double rate_of(MPI_Comm world, int color, std::vector<float>& data, int times) {
   MPI_Comm group = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(world, color, 0, &group), "MPI_Comm_split");
@@ -46,7 +46,7 @@ double rate_of(MPI_Comm world, int color, std::vector<float>& data, int times) {
   return rate;
 }
 
-/// The name of each node, on every rank.
+/// Returns the name of each node, on every rank.
 std::vector<std::string> hosts_of(const Session& session) {
   constexpr std::size_t length = 64;
   std::string mine = session.host().substr(0, length - 1);
@@ -61,7 +61,7 @@ std::vector<std::string> hosts_of(const Session& session) {
   return hosts;
 }
 
-/// Of a node's links to others; 0 where it has none.
+/// Returns the fastest rate of a node's links to others; 0 if it has none.
 double fastest(const Links& links, std::size_t node) {
   double best = 0;
   for (std::size_t other = 0; other < links.hosts.size(); ++other)
@@ -86,7 +86,7 @@ int rounds_of(int nodes) {
   return nodes % 2 == 0 ? nodes - 1 : nodes;
 }
 
-/// All but the last seat go round a table; of an odd number of nodes the last seat is empty.
+/// All but the last seat go round a table; for an odd number of nodes the last seat is empty.
 int partner_of(int node, int round, int nodes) {
   const int seats = nodes + nodes % 2, circle = seats - 1;
   if (node == circle) return round;
@@ -112,7 +112,7 @@ Links measure_links(const Session& session, const LinksRequest& request,
     const int other = partner_of(session.node(), round, session.nodes());
     at(other < 0 ? "a round of links between other nodes"
                  : fmt::format("an all-reduce with {}", links.hosts[static_cast<std::size_t>(other)]));
-    // Ranks of the same place on both nodes, so that each takes the network that is next to it.
+    // Ranks with the same index on both nodes meet, so that each uses the network next to it.
     const int color = std::min(session.node(), other) * session.max_ranks_per_node() + session.local_rank();
     measure(other < 0 ? mine : static_cast<std::size_t>(other), other < 0 ? MPI_UNDEFINED : color);
   }

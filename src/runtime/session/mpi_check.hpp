@@ -9,7 +9,7 @@
 
 namespace ztrain::runtime {
 
-/// MPI's own text for an error code.
+/// Returns MPI's own text for an error code.
 inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;

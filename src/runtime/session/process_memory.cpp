@@ -9,7 +9,7 @@
 namespace ztrain::runtime {
 namespace {
 
-/// A line "VmHWM:   1234 kB" of /proc/self/status, in bytes.
+/// Returns a line of /proc/self/status, such as "VmHWM:   1234 kB", in bytes.
 std::int64_t status_bytes(const char* key) {
   char text[8192];
   const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

@@ -23,16 +23,16 @@ namespace ztrain::runtime {
 
 Session::Session(int* argc, char*** argv)
     : exceptions_at_start_(std::uncaught_exceptions()), slurm_(slurm_hints()) {
-  // One process per GPU or core is the rule; threads that a library starts unasked would fight with the other
+  // Ranks have one thread each by default: threads that a library starts unasked would compete with other
   // ranks.
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
   prepare_process_alone();
-  // CUDA would load a kernel when it is first launched, and may wait for the GPU to do so: where that runs a
-  // collective which waits for another rank, which in turn waits to load, for ever. It reads this when it is
-  // first called, which MPI may do.
+  // By default CUDA loads a kernel at its first launch, and may wait for the GPU to do so. If the GPU runs a
+  // collective that waits for another rank, which also waits to load, both wait for ever. Loading all at the
+  // start costs time and some memory of the GPU. CUDA reads this at its first call, which MPI may make.
   if (built_for_gpus()) setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  // CUDA gives 8 connections to all streams, and those that share one wait for each other: work would wait
-  // behind a receive of another stream, whose sender may wait for that work. 32 is the most.
+  // By default CUDA gives all streams 8 connections, and streams that share one wait for each other: work
+  // would wait after another stream's receive, whose sender may wait for that work. 32 is the most.
   if (built_for_gpus()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -45,9 +45,9 @@ Session::Session(int* argc, char*** argv)
   check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
   if (size_ == 1) require_one_job();
-  // This signal would end the process at once and without a word. MPI writes to sockets of ranks that may be
-  // gone, and the launcher is to see the rank that died first. Whoever reads stdout may be gone, too: a run
-  // goes on without, and what is a text alone fails with a message (Console::unwritten).
+  // SIGPIPE would end the process at once without a message. MPI writes to sockets of ranks that may be gone,
+  // and the launcher should see the rank that died first. A reader of stdout may be gone too: a run goes on
+  // without it, and a command whose result is text fails with a message (Console::unwritten).
   std::signal(SIGPIPE, SIG_IGN);
   host_ = node_name();
   find_place();
@@ -123,7 +123,7 @@ Requests Session::requests(const Report& mine) const {
 }
 
 void Session::agree_on(std::string_view what, const std::function<void()>& fn) const {
-  std::optional<std::string> message;  // of a failure
+  std::optional<std::string> message;  // message of a failure
   try {
     fn();
   } catch (const Error& error) {
@@ -182,7 +182,7 @@ void Session::abort_all(std::string_view message) const {
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   if (ask_launcher_to_end(1)) std::this_thread::sleep_for(std::chrono::seconds(2));
-  // The launcher forwards our stderr by another path than the abort; without a pause it may kill us first.
+  // The launcher forwards stderr on another path than the abort; without a pause it may kill this rank first.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);

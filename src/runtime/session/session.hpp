@@ -1,11 +1,10 @@
 #pragma once
-// The process's part in the job: MPI for as long as this object lives, and where this rank sits on the
-// machine.
+// The process's part in the job: MPI for as long as this object lives, and where this rank is on the machine.
 //
-// How failures end a job. Outside the step, work that may fail on some ranks only (reading files, allocating)
-// runs in agree(): either all ranks go on or all throw the same AgreedError, so that one message is printed
-// and every rank returns normally. Inside the step ranks cannot consult each other any more: abort_all()
-// takes the whole job down.
+// Failures end a job in one of two ways. Outside the step, work that may fail on some ranks only (reading
+// files, allocating) runs in agree(): either all ranks go on or all throw the same AgreedError, so that one
+// message is printed and every rank returns normally. Inside the step ranks cannot consult each other any
+// more, so abort_all() ends the whole job.
 
 #include <mpi.h>
 
@@ -26,27 +25,27 @@
 
 namespace ztrain::runtime {
 
-/// Thrown by every rank, with the same message, when agree() found a failure on any. Rank 0 prints it.
+/// Thrown by every rank, with the same message, if agree() found a failure on any. Rank 0 prints it.
 class AgreedError : public Error {
  public:
   using Error::Error;
 };
 
-/// Why a run is to save and end before its last step.
+/// Reason that a run saves and ends before its last step.
 enum class Stop : std::uint8_t { none, time_is_up, allocation_ends, signal, failure };
 
-/// What a rank has to say behind a step.
+/// A rank's report after a step.
 struct Report {
   bool time_is_up = false, allocation_ends = false, failed = false;
-  bool writes = false;  ///< a checkpoint, beside training
+  bool writes = false;  ///< whether a checkpoint is being written beside training
 };
 
-/// What all ranks know of each other behind a step.
+/// Requests of all ranks after a step.
 struct Requests {
   Stop stop = Stop::none;
-  std::string_view signal = {};  ///< the name of that which stops the run
-  bool save = false;             ///< and go on
-  bool writes = false;           ///< any rank does
+  std::string_view signal = {};  ///< name of the signal that stops the run
+  bool save = false;             ///< whether to save and go on
+  bool writes = false;           ///< whether any rank writes
 };
 
 class Session {
@@ -55,29 +54,31 @@ class Session {
   /// OpenMP uses one thread per rank unless OMP_NUM_THREADS says otherwise. Throws Error if MPI cannot be
   /// initialised.
   Session(int* argc, char*** argv);
-  /// Finalises MPI. While an error that was not agreed on unwinds the stack it aborts the job instead: the
-  /// other ranks would wait for ever.
+  /// Finalises MPI. While an error that was not agreed on unwinds the stack, aborts the job instead, because
+  /// the other ranks would wait for ever.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int local_rank() const { return local_rank_; }                  ///< within the node
-  int ranks_on_node() const { return ranks_on_node_; }            ///< of this rank's node
-  int max_ranks_per_node() const { return max_ranks_per_node_; }  ///< over all nodes, the same on every rank
+  int local_rank() const { return local_rank_; }        ///< index within the node
+  int ranks_on_node() const { return ranks_on_node_; }  ///< ranks on this rank's node
+  int max_ranks_per_node() const {
+    return max_ranks_per_node_;
+  }  ///< largest number of ranks on a node, the same on every rank
   int nodes() const { return nodes_; }
   int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   int node() const { return node_; }  ///< index of this rank's node, in the order of the nodes' first ranks
-  const std::string& host() const { return host_; }  ///< its node_name()
+  const std::string& host() const { return host_; }  ///< node_name() of its node
   const SlurmHints& slurm() const { return slurm_; }
   /// A duplicate of MPI_COMM_WORLD that ztrain has for itself; MPI errors on it are returned, not fatal.
   MPI_Comm world() const { return world_; }
 
-  /// Collective. Runs fn on every rank; what it returns is returned. If it threw on any rank, every rank
-  /// throws AgreedError: for each distinct message, that of the lowest failing rank, with "rank 3: " before
-  /// it when not all ranks failed with it. `what` ("reading the deck") introduces messages that are not
-  /// ztrain's own, such as std::bad_alloc.
+  /// Collective. Runs fn on every rank and returns its result. If fn threw on any rank, every rank throws
+  /// AgreedError: for each distinct message that of the lowest failing rank, after "rank 3: " if not all
+  /// ranks failed with it. `what` ("reading the deck") introduces messages that are not ztrain's own, such as
+  /// std::bad_alloc.
   template <class Function>
   auto agree(std::string_view what, Function&& fn) const {
     using Result = std::invoke_result_t<Function&>;
@@ -90,18 +91,18 @@ class Session {
     }
   }
 
-  /// Collective: returns once every rank has called it.
+  /// Collective. Returns once every rank has called it.
   void barrier() const;
 
-  /// Collective: rank 0's text, on every rank.
+  /// Collective. Returns rank 0's text on every rank.
   std::string from_rank_0(std::string text) const;
 
-  /// Seconds since the session began, by this rank's clock.
+  /// Returns the seconds since the session began, by this rank's clock.
   double lasts() const;
 
-  /// Collective, the same on every rank, whichever of them a signal reached. To stop: failure where any of
-  /// them has failed; else signal once one has reached any; else what any of them says of time, first the end
-  /// of the allocation. To save: once for those that came since the last call.
+  /// Collective. Returns the same on every rank. The run stops for a failure of any rank; else for a signal
+  /// that reached any; else for time, first the end of the allocation. It saves once for the signals since
+  /// the last call.
   Requests requests(const Report& mine) const;
 
   Signals& signals() const { return signals_; }
@@ -115,7 +116,7 @@ class Session {
   void agree_on(std::string_view what, const std::function<void()>& fn) const;
   std::string collect_messages(const std::string& mine) const;
 
-  mutable Signals signals_;  ///< first: MPI starts threads, which inherit what is blocked
+  mutable Signals signals_;  ///< first, because MPI starts threads, which inherit the blocked signals
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,
@@ -127,12 +128,12 @@ class Session {
   SlurmHints slurm_;
 };
 
-/// The largest resident set of this process so far (VmHWM), and the present one (VmRSS), in bytes; 0 where
-/// /proc does not tell. Neither allocates.
+/// Return the largest and the present resident set of this process (VmHWM, VmRSS) in bytes; 0 if /proc does
+/// not tell. Neither allocates.
 std::int64_t peak_resident_bytes();
 std::int64_t resident_bytes();
 
-/// Collective: what every rank has, by rank. T: as its bytes are. Throws Error where MPI fails.
+/// Collective. Returns every rank's value, by rank, copied bytewise. Throws Error if MPI fails.
 template <class T>
 std::vector<T> of_all(const Session& session, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -10,7 +10,7 @@ bool is_ignored(int number) {
   return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-/// As if nobody had blocked it: the process ends with the status of the signal.
+/// Ends the process with the status of the signal, as if nobody had blocked it.
 void end_by(int number) {
   std::signal(number, SIG_DFL);
   sigset_t one;

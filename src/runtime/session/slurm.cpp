@@ -10,7 +10,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// Of a job without a limit SLURM gives an end in many years.
+/// Returns the end of the allocation. For a job without a limit, SLURM names one many years away.
 std::optional<double> end_of_allocation() {
   const std::string text = environment("SLURM_JOB_END_TIME");
   double end = 0;
