@@ -24,7 +24,9 @@ bool system_gives_tiles() {
 }  // namespace
 
 std::optional<half::Unit> half_unit(Exec& exec) {
-  const auto chosen = gemm_library(exec).bf16.value_or(Bf16Products::widened);
+  // A launch allocates nothing, so it does not make the library.
+  const auto& library = gemm_library_slot(exec);
+  const auto chosen = library ? library->bf16.value_or(Bf16Products::widened) : Bf16Products::widened;
   if (chosen == Bf16Products::widened || !multiplies_bf16()) return std::nullopt;
   if (!multiplies_tiles()) return half::Unit::vectors;
   return system_gives_tiles() ? std::optional(half::Unit::tiles) : std::nullopt;

@@ -102,9 +102,9 @@ TEST_F(NcclRules, AMessageOfAnotherLength) {
 
 /// They are not connected at first, and their hosts wait for each other; then they are, and the device waits.
 TEST_F(NcclRules, TwoSendsThatWaitForEachOther) {
+  if (session().size() > 2) GTEST_SKIP() << "two ranks show it";
   for (const bool connected : {false, true}) {
-    const auto g = group({.patience = 5});
-    if (g->rank > 1) continue;
+    const auto g = group({.patience = 2});
     const int peer = 1 - g->rank;
     const DeviceArray<std::byte> from(*g->device, 100, std::byte{1}), to(*g->device, 100, std::byte{1});
     const auto send = g->comm.send(from.data(), 100, peer), receive = g->comm.recv(to.data(), 100, peer);
@@ -124,7 +124,7 @@ TEST_F(NcclRules, TwoSendsThatWaitForEachOther) {
 }
 
 TEST_F(NcclRules, ACollectiveThatOneRankDoesNotCallAgain) {
-  const auto g = group({.patience = 5});
+  const auto g = group({.patience = 2});
   const DeviceArray<float> data(*g->device, 8, 1.0f);
   const auto broadcast = g->comm.broadcast(data.data(), 32, 0);
   run(broadcast);
