@@ -21,7 +21,6 @@ namespace ztrain::kernels {
 template <class T>
 struct AttentionInput {
   AttentionShape shape;
-  double scale = 1;   ///< of the scores, usually 1 / sqrt(head_dim)
   Matrix<const T> q;  ///< [tokens, heads * head_dim]
   Matrix<const T> k;  ///< [keys, kv_heads * head_dim]
   Matrix<const T> v;  ///< [keys, kv_heads * head_dim]
@@ -48,7 +47,7 @@ constexpr std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t end
 template <class T>
 void check_attention(const AttentionInput<T>& input, Matrix<const T> o, Matrix<const acc_t<T>> lse);
 
-/// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(scale q.k), which backward reads.
+/// o [tokens, heads * head_dim]; lse [tokens, heads] = ln sum exp(score), which backward reads.
 template <class T>
 void attention_forward(Exec& exec, const AttentionInput<T>& input, Matrix<T> o, Matrix<acc_t<T>> lse);
 

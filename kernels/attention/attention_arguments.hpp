@@ -1,6 +1,7 @@
 #pragma once
 // What the attention kernels are handed, small enough for a launch on a GPU. Included by kernel sources only.
 
+#include <cmath>
 #include <cstdint>
 
 #include "base/function.hpp"
@@ -9,21 +10,46 @@
 
 namespace ztrain::kernels {
 
-/// What forward and backward read; operands as AttentionInput says.
+/// Queries, keys, values, and how a score is made of a product; `caps` is whether the shape has a soft_cap.
 template <class T>
-struct AttentionArguments {
+struct ScoredArguments {
   AttentionShape shape;
-  acc_t<T> scale;
+  acc_t<T> scale, soft_cap;
   const T* q;
   const T* k;
   const T* v;
+
+  /// Takes Input as AttentionInput or CachedAttentionInput.
+  template <class Input>
+  static ScoredArguments of(const Input& in) {
+    const AttentionShape& s = in.shape;
+    const auto scale = static_cast<acc_t<T>>(s.score_scale()), soft_cap = static_cast<acc_t<T>>(s.soft_cap);
+    return {s, scale, soft_cap, in.q.data, in.k.data, in.v.data};
+  }
+  /// The score of a query and a key from their product.
+  template <bool caps>
+  ZTRAIN_FUNCTION acc_t<T> score(acc_t<T> product) const {
+    if constexpr (caps)
+      return soft_cap * std::tanh(scale * product / soft_cap);
+    else
+      return scale * product;
+  }
+  /// The derivative of a score by what it was before it was capped.
+  template <bool caps>
+  ZTRAIN_FUNCTION acc_t<T> slope(acc_t<T> score) const {
+    return caps ? 1 - score / soft_cap * (score / soft_cap) : acc_t<T>(1);
+  }
+};
+
+/// What forward and backward read; operands as AttentionInput says.
+template <class T>
+struct AttentionArguments : ScoredArguments<T> {
   const std::int32_t* document_start;
 };
 
 template <class T>
 AttentionArguments<T> arguments_of(const AttentionInput<T>& input) {
-  return {input.shape,  static_cast<acc_t<T>>(input.scale), input.q.data, input.k.data,
-          input.v.data, input.document_start.data};
+  return {ScoredArguments<T>::of(input), input.document_start.data};
 }
 
 template <class T>
@@ -76,33 +102,22 @@ AttentionGradientArguments<T> part_arguments(const AttentionInput<T>& input, Mat
 
 /// What all ways of going over a cache take.
 template <class T>
-struct CachedArguments {
-  AttentionShape shape;
+struct CachedArguments : ScoredArguments<T> {
   std::int64_t capacity;
-  acc_t<T> scale;
-  const T* q;
-  const T* k;
-  const T* v;
   const std::int32_t* begin;
   T* o;
 
   /// The row of a token, and the first row that it sees.
   ZTRAIN_FUNCTION std::int64_t row_of(std::int64_t token) const { return *begin + token; }
   ZTRAIN_FUNCTION std::int64_t first_row(std::int64_t row) const {
-    return shape.window > 0 && row >= shape.window ? row - shape.window + 1 : 0;
+    const std::int64_t window = this->shape.window;
+    return window > 0 && row >= window ? row - window + 1 : 0;
   }
 };
 
 template <class T>
 CachedArguments<T> arguments_of(const CachedAttentionInput<T>& input, Matrix<T> o) {
-  return {input.shape,
-          input.k.rows / input.shape.kv_heads,
-          static_cast<acc_t<T>>(input.scale),
-          input.q.data,
-          input.k.data,
-          input.v.data,
-          input.begin.data,
-          o.data};
+  return {ScoredArguments<T>::of(input), input.k.rows / input.shape.kv_heads, input.begin.data, o.data};
 }
 
 /// f.operator()<max_dim>() with the least of the sizes that there are kernels for and heads of this width
@@ -112,6 +127,17 @@ void by_width(std::int64_t head_dim, const F& f) {
   if (head_dim <= 64) return f.template operator()<64>();
   if (head_dim <= 128) return f.template operator()<128>();
   f.template operator()<256>();
+}
+
+/// f.operator()<max_dim, caps>() as by_width does; caps: scores are capped.
+template <class F>
+void by_width_and_cap(const AttentionShape& s, const F& f) {
+  by_width(s.head_dim, [&]<int max_dim>() {
+    if (s.soft_cap > 0)
+      f.template operator()<max_dim, true>();
+    else
+      f.template operator()<max_dim, false>();
+  });
 }
 
 }  // namespace ztrain::kernels

@@ -15,6 +15,9 @@ void check_heads(const AttentionShape& s) {
   REQUIRE(s.kv_heads >= 1 && s.heads % s.kv_heads == 0,
           "attention: {} heads cannot share {} key-value heads evenly", s.heads, s.kv_heads);
   REQUIRE(s.window >= 0, "attention: the window is {}; it must be 1 or more, or 0 for none", s.window);
+  REQUIRE(s.scale >= 0 && s.soft_cap >= 0,
+          "attention: scores are scaled by {} and capped at {}; neither may be negative", s.scale,
+          s.soft_cap);
 }
 
 template <class T>

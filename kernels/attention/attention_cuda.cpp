@@ -141,13 +141,15 @@ std::unique_ptr<PreparedAttention> make_attention(Exec& exec, const AttentionSpe
             spec.workspace_bytes, name_of(way), work.end);
     if (way == AttentionWay::plain) break;
     const auto plans = plans_of(exec);
-    const AttentionRequest request{spec.shape, spec.scale, spec.type, work, backward};
+    const AttentionRequest request{spec.shape, spec.type, work, backward};
     FoundPlan found = find_plan(*plans, request);
     if (found.plan) return std::make_unique<Fused>(plans, std::move(found.plan), request, std::move(tried));
     tried += fmt::format("{}{} ({})", tried.empty() ? "" : ", ", name_of(way), found.why_not);
   }
   if (size_of(spec.type) > 2) return make_attention_typed(spec, {"streaming kernels"});
-  const std::string why = tried.empty() ? "cuDNN takes no such shape" : "not cuDNN: " + tried;
+  const std::string why = !tried.empty()            ? "not cuDNN: " + tried
+                          : spec.shape.soft_cap > 0 ? "cuDNN does not cap scores"
+                                                    : "cuDNN takes no such shape";
   return make_attention_typed(spec, {"streaming kernels without tensor cores; " + why, true});
 }
 

@@ -44,7 +44,6 @@ struct AttentionPointers {
 /// What is asked of the library. type: bf16 or fp16; sums are fp32.
 struct AttentionRequest {
   AttentionShape shape;
-  double scale = 1;
   DType type = DType::bf16;
   AttentionWork work;
   bool backward = false;

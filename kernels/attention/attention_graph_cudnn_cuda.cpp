@@ -84,7 +84,7 @@ class Builder {
   /// Masks and the scale, which both directions name alike.
   template <class Attributes>
   void common(Attributes& attributes) {
-    attributes.set_attn_scale(static_cast<float>(r_.scale))
+    attributes.set_attn_scale(static_cast<float>(s_.score_scale()))
         .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
     set_band(attributes, r_);
     if (r_.work.way == AttentionWay::masked) attributes.set_bias(mask());

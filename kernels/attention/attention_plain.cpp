@@ -8,7 +8,7 @@ namespace ztrain::kernels {
 namespace {
 
 /// Rows are [token, head].
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 struct Forward {
   AttentionForwardArguments<T> a;
 
@@ -33,7 +33,7 @@ struct Forward {
         key.load(a.k + at, lane, dim);
         value.load(a.v + at, lane, dim);
       });
-      stream.add(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }), value);
+      stream.add(a.template score<caps>(warp.template sum<A>([&](int) { return q.dot(key); })), value);
     }
     if (a.out != nullptr) {
       warp.each([&](const int lane) { stream.out.store(a.out + s.o_at(token, head), lane, dim); });
@@ -71,7 +71,7 @@ struct Merge {
 };
 
 /// dq of a row [token, head]; leaves the row's delta for the other gradients.
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 struct QueryGradient {
   AttentionGradientArguments<T> a;
 
@@ -96,9 +96,10 @@ struct QueryGradient {
         key.load(a.k + at, lane, dim);
         value.load(a.v + at, lane, dim);
       });
-      const A p = std::exp(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }) - lse);
+      const A score = a.template score<caps>(warp.template sum<A>([&](int) { return q.dot(key); }));
+      const A p = std::exp(score - lse);
       const A dp = warp.template sum<A>([&](int) { return dout.dot(value); });
-      sum.add(p * (dp - delta) * a.scale, key);
+      sum.add(p * (dp - delta) * a.scale * a.template slope<caps>(score), key);
     }
     warp.each([&](const int lane) {
       if (a.dq_sum != nullptr)
@@ -112,7 +113,7 @@ struct QueryGradient {
 
 /// dk and dv of a row [token, key-value head], over the queries that see it: those up to the first whose
 /// first key is behind it.
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 struct KeyGradient {
   AttentionGradientArguments<T> a;
 
@@ -137,10 +138,11 @@ struct KeyGradient {
           q.load(a.q + s.q_at(t, head), lane, dim);
           dout.load(a.dout + s.o_at(t, head), lane, dim);
         });
-        const A p = std::exp(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }) - a.lse[query]);
+        const A score = a.template score<caps>(warp.template sum<A>([&](int) { return q.dot(key); }));
+        const A p = std::exp(score - a.lse[query]);
         const A dp = warp.template sum<A>([&](int) { return dout.dot(value); });
         value_sum.add(p, dout);
-        key_sum.add(p * (dp - a.delta[query]) * a.scale, q);
+        key_sum.add(p * (dp - a.delta[query]) * a.scale * a.template slope<caps>(score), q);
       }
     warp.each([&](const int lane) {
       if (a.dk_sum != nullptr) {
@@ -156,15 +158,16 @@ struct KeyGradient {
 
 template <class T>
 void forward(Exec& exec, const AttentionForwardArguments<T>& a) {
-  by_width(a.shape.head_dim,
-           [&]<int max_dim>() { for_warps(exec, a.shape.tokens * a.shape.heads, Forward<T, max_dim>{a}); });
+  by_width_and_cap(a.shape, [&]<int max_dim, bool caps>() {
+    for_warps(exec, a.shape.tokens * a.shape.heads, Forward<T, max_dim, caps>{a});
+  });
 }
 
 template <class T>
 void backward(Exec& exec, const AttentionGradientArguments<T>& a) {
-  by_width(a.shape.head_dim, [&]<int max_dim>() {
-    for_warps(exec, a.shape.tokens * a.shape.heads, QueryGradient<T, max_dim>{a});
-    for_warps(exec, a.shape.key_count() * a.shape.kv_heads, KeyGradient<T, max_dim>{a});
+  by_width_and_cap(a.shape, [&]<int max_dim, bool caps>() {
+    for_warps(exec, a.shape.tokens * a.shape.heads, QueryGradient<T, max_dim, caps>{a});
+    for_warps(exec, a.shape.key_count() * a.shape.kv_heads, KeyGradient<T, max_dim, caps>{a});
   });
 }
 

@@ -37,7 +37,6 @@ enum class Direction : std::uint8_t { forward, backward };
 struct AttentionSpec {
   Direction direction = Direction::forward;
   AttentionShape shape;
-  double scale = 1;  ///< of the scores
   DType type = DType::f32;
   std::int64_t workspace_bytes = 0;  ///< attention_{forward,backward}_workspace_bytes
 };

@@ -24,7 +24,6 @@ class Typed final : public PreparedAttention {
     };
     const Matrix<acc_t<T>> lse{static_cast<acc_t<T>*>(p.lse), s.tokens, s.heads};
     const AttentionInput<T> in{s,
-                               spec_.scale,
                                input(p.q, s.tokens, q_cols),
                                input(p.k, keys, k_cols),
                                input(p.v, keys, k_cols),

@@ -1,5 +1,4 @@
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -23,14 +22,6 @@ using program::RingPart;
 
 AttentionShape shape_of(const Binding& b) {
   return program::attention_shape(b.in(Attention::q).shape, b.record<Attention>());
-}
-
-/// What does not change from step to step.
-kernels::AttentionSpec attention_spec(const Binding& b, kernels::Direction direction,
-                                      std::int64_t workspace) {
-  const AttentionShape shape = shape_of(b);
-  return {direction, shape, 1.0 / std::sqrt(static_cast<double>(shape.head_dim)), b.in(Attention::q).dtype,
-          workspace};
 }
 
 /// Pointers to q, k and v, or to their gradients: the first three operands, or the columns of the first.
@@ -68,7 +59,9 @@ std::vector<Note> notes(const Binding& b, const kernels::AttentionSpec& spec,
   return notes;
 }
 
-Bound prepared(const Binding& b, const kernels::AttentionSpec& spec, const kernels::AttentionOperands& p) {
+Bound prepared(const Binding& b, kernels::Direction direction, std::int64_t workspace,
+               const kernels::AttentionOperands& p) {
+  const kernels::AttentionSpec spec{direction, shape_of(b), b.in(Attention::q).dtype, workspace};
   const std::shared_ptr<kernels::PreparedAttention> made = kernels::make_attention(b.exec, spec);
   return with_notes(launch(b, made, p), notes(b, spec, *made));
 }
@@ -82,7 +75,7 @@ Bound bind_attention(const Binding& b) {
   p.lse = b.output<std::byte>(Attention::lse);
   if (workspace) p.workspace = b.output<std::byte>(Attention::workspace);
   const std::int64_t bytes = workspace ? elements(b.out(Attention::workspace).shape) : 0;
-  return prepared(b, attention_spec(b, kernels::Direction::forward, bytes), p);
+  return prepared(b, kernels::Direction::forward, bytes, p);
 }
 
 Bound bind_attention_grad(const Binding& b) {
@@ -98,8 +91,7 @@ Bound bind_attention_grad(const Binding& b) {
   p.dk = dk;
   p.dv = dv;
   p.workspace = b.output<std::byte>(record.spare());
-  return prepared(b, attention_spec(b, kernels::Direction::backward, elements(b.out(record.spare()).shape)),
-                  p);
+  return prepared(b, kernels::Direction::backward, elements(b.out(record.spare()).shape), p);
 }
 
 /// A run of the queries' tokens and one of the keys'. Rows of the one, and of the other.
@@ -152,7 +144,6 @@ kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start
   input.shape.keys = r.keys.count;
   input.shape.key_begin = r.keys.token;
   input.shape.first_query = r.queries.token - r.keys.token;
-  input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
   return input;
 }
 
@@ -240,12 +231,9 @@ Bound bind_cache_append(const Binding& b) {
 
 Bound bind_attention_cached(const Binding& b) {
   using Op = AttentionCached;
-  const auto record = b.record<Op>();
-  const Shape& q = b.in(Op::query).shape;
   return with_type(b.in(Op::query).dtype, [&]<class T>() {
     kernels::CachedAttentionInput<T> input;
-    input.shape = {q[0], record.heads, record.kv_heads, q[1] / record.heads, record.window};
-    input.scale = 1.0 / std::sqrt(static_cast<double>(input.shape.head_dim));
+    input.shape = program::attention_shape(b.in(Op::query).shape, b.record<Op>());
     input.q = in_matrix<T>(b, Op::query);
     input.k = in_matrix<T>(b, Op::k_cache);
     input.v = in_matrix<T>(b, Op::v_cache);

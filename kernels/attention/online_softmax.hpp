@@ -13,6 +13,13 @@ constexpr A initial_maximum = A(-1e30);
 template <class A>
 constexpr A masked_score = A(-2e30);
 
+/// Caps scores (AttentionShape::soft_cap); cap, 0 for none, is in their unit.
+template <class A>
+void cap_scores(A* __restrict scores, int count, A cap) {
+  if (!(cap > 0)) return;
+  for (int i = 0; i < count; ++i) scores[i] = cap * fast_tanh(scores[i] / cap);
+}
+
 /// Scores are kept transposed, [key][query]: maxima and sums over keys are then element-wise over vectors of
 /// queries.
 template <class A, int block>

@@ -20,6 +20,8 @@ struct Attention {
   std::int64_t sequence = 0, documents = 0;
   bool deterministic = true;
   bool joined = false;
+  double scale = 0, soft_cap = 0;
+  bool rotary = true;  ///< Whether the family turns q and k by their positions before (op `rope`).
   /// The inputs that hold q, k and v.
   constexpr std::size_t held() const { return joined ? 1 : 3; }
   constexpr std::size_t document_start() const { return held(); }
@@ -28,7 +30,8 @@ struct Attention {
         Given{"heads", &Attention::heads},           Given{"kv_heads", &Attention::kv_heads},
         Unusual{"window", &Attention::window},       Unusual{"sequence", &Attention::sequence},
         Unusual{"documents", &Attention::documents}, Unusual{"deterministic", &Attention::deterministic},
-        Unusual{"joined", &Attention::joined}};
+        Unusual{"joined", &Attention::joined},       Unusual{"scale", &Attention::scale},
+        Unusual{"soft_cap", &Attention::soft_cap},   Unusual{"rotary", &Attention::rotary}};
   }
 };
 /// q, k, v (or qkv), o, lse, do, document_start -> dq, dk, dv (or dqkv), workspace.
@@ -49,8 +52,7 @@ struct CacheAppend : NoConstants {
   enum Out : std::size_t { appended };
   static constexpr Count reads = 3, writes = 1;
 };
-/// q, k_cache, v_cache, begin [1] -> o. The constants of the attention that it was; of them heads, kv_heads
-/// and window count.
+/// q, k_cache, v_cache, begin [1] -> o. Has the constants of the attention that it replaces.
 struct AttentionCached : Attention {
   static constexpr std::string_view op = "attention_cached";
   enum In : std::size_t { query, k_cache, v_cache, begin };

@@ -1,5 +1,6 @@
 #pragma once
-// Plain serial causal grouped-query attention in float64, row by row, and its gradients.
+// Plain serial causal grouped-query attention in float64, row by row, and its gradients. Tokens may be a part
+// of the keys (AttentionShape::first_query).
 
 #include <algorithm>
 #include <cmath>
@@ -19,23 +20,24 @@ struct AttentionGradients {
   std::vector<double> q, k, v;  ///< of the shapes of q, k, v
 };
 
-/// The first key that query t sees: of its document, and of the `window` tokens that end with it.
+/// The first key that token t sees: of its document, and of the `window` tokens that end with it.
 inline std::int64_t start_of(const AttentionInput<double>& in, std::int64_t t) {
   std::int64_t start = in.document_start.data[t];
-  while (in.shape.window > 0 && t - start + 1 > in.shape.window) ++start;
+  while (in.shape.window > 0 && in.shape.first_query + t - start + 1 > in.shape.window) ++start;
   return start;
 }
 
 /// Scores of one query against the keys it sees, from `start` to itself.
-inline std::vector<double> scores(const AttentionShape& s, double scale, const double* q, const double* k,
+inline std::vector<double> scores(const AttentionShape& s, const double* q, const double* k,
                                   std::int64_t head, std::int64_t t, std::int64_t start) {
   const std::int64_t kv = head / (s.heads / s.kv_heads), hd = s.head_dim;
   std::vector<double> result;
-  for (std::int64_t u = start; u <= t; ++u) {
+  for (std::int64_t u = start; u <= s.first_query + t; ++u) {
     double sum = 0;
     for (std::int64_t d = 0; d < hd; ++d)
       sum += q[(t * s.heads + head) * hd + d] * k[(u * s.kv_heads + kv) * hd + d];
-    result.push_back(scale * sum);
+    const double score = s.score_scale() * sum;
+    result.push_back(s.soft_cap > 0 ? s.soft_cap * std::tanh(score / s.soft_cap) : score);
   }
   return result;
 }
@@ -54,10 +56,10 @@ inline Attention attention(const AttentionInput<double>& in) {
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const std::int64_t start = start_of(in, t), kv = head / (s.heads / s.kv_heads);
-      const auto score = scores(s, in.scale, in.q.data, in.k.data, head, t, start);
+      const auto score = scores(s, in.q.data, in.k.data, head, t, start);
       const double lse = log_sum_exp(score);
       result.lse[t * s.heads + head] = lse;
-      for (std::int64_t u = start; u <= t; ++u)
+      for (std::int64_t u = start; u <= s.first_query + t; ++u)
         for (std::int64_t d = 0; d < hd; ++d)
           result.o[(t * s.heads + head) * hd + d] +=
               std::exp(score[u - start] - lse) * in.v.data[(u * s.kv_heads + kv) * hd + d];
@@ -71,13 +73,13 @@ inline AttentionGradients attention_gradients(const AttentionInput<double>& in,
   const AttentionShape& s = in.shape;
   const std::int64_t hd = s.head_dim;
   AttentionGradients g{std::vector<double>(s.tokens * s.heads * hd),
-                       std::vector<double>(s.tokens * s.kv_heads * hd),
-                       std::vector<double>(s.tokens * s.kv_heads * hd)};
+                       std::vector<double>(s.key_count() * s.kv_heads * hd),
+                       std::vector<double>(s.key_count() * s.kv_heads * hd)};
   for (std::int64_t t = 0; t < s.tokens; ++t)
     for (std::int64_t head = 0; head < s.heads; ++head) {
       const std::int64_t start = start_of(in, t), kv = head / (s.heads / s.kv_heads);
       const std::int64_t query = (t * s.heads + head) * hd;
-      const auto score = scores(s, in.scale, in.q.data, in.k.data, head, t, start);
+      const auto score = scores(s, in.q.data, in.k.data, head, t, start);
       const double lse = log_sum_exp(score);
       std::vector<double> p(score.size()), dp(score.size());
       double mean = 0;
@@ -92,7 +94,8 @@ inline AttentionGradients attention_gradients(const AttentionInput<double>& in,
       }
       for (std::size_t i = 0; i < p.size(); ++i) {
         const std::int64_t key = ((start + static_cast<std::int64_t>(i)) * s.kv_heads + kv) * hd;
-        const double ds = in.scale * p[i] * (dp[i] - mean);
+        const double capped = s.soft_cap > 0 ? score[i] / s.soft_cap : 0;
+        const double ds = s.score_scale() * p[i] * (dp[i] - mean) * (1 - capped * capped);
         for (std::int64_t d = 0; d < hd; ++d) {
           g.q[query + d] += ds * in.k.data[key + d];
           g.k[key + d] += ds * in.q.data[query + d];

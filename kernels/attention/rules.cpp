@@ -119,6 +119,8 @@ AttentionShape attention_shape(const Shape& q, const Attention& attention) {
   s.sequence = attention.sequence;
   s.documents = attention.documents;
   s.deterministic = attention.deterministic;
+  s.scale = attention.scale;
+  s.soft_cap = attention.soft_cap;
   return s;
 }
 

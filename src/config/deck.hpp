@@ -35,8 +35,8 @@ struct Data {
 };
 
 struct Model {
-  std::string family;  ///< a name of config/architectures.hpp
-  std::string preset;  ///< "custom" takes the dims below
+  std::string family = "llama";  ///< a name of config/architectures.hpp
+  std::string preset;            ///< "custom" takes the dims below
   /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
   std::string from;
   std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none

@@ -1,6 +1,7 @@
 #pragma once
 // The shape of an attention op: what kernels, their workspaces and the op table share.
 
+#include <cmath>
 #include <cstdint>
 
 namespace ztrain {
@@ -26,6 +27,11 @@ struct AttentionShape {
   /// Of a part of the keys (kernels/attention/attention_part.hpp): the place of the first of them among those
   /// that document_start counts. first_query counts from there, and may be any number.
   std::int64_t key_begin = 0;
+  double scale = 0;  ///< Factor that makes a score of the product of a query and a key. 0: 1 / sqrt(head_dim)
+  /// Scores become soft_cap * tanh(score / soft_cap) (Gemma 2, 2024). 0: they stay as they are.
+  double soft_cap = 0;
+
+  double score_scale() const { return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim)); }
 
   constexpr std::int64_t key_count() const { return keys > 0 ? keys : tokens; }
   constexpr std::int64_t o_row() const { return heads * head_dim; }

@@ -107,7 +107,8 @@ constexpr std::int64_t score_bytes(const AttentionShape& s) {
 
 constexpr bool fused(const AttentionShape& s, DType type) {
   return size_of(type) == 2 && s.head_dim % 8 == 0 && s.head_dim <= 256 && attention_entry(s) > 1 &&
-         s.row % 8 == 0 && s.tokens < (std::int64_t{1} << 31) && s.key_count() == s.tokens;
+         s.row % 8 == 0 && s.tokens < (std::int64_t{1} << 31) && s.key_count() == s.tokens &&
+         s.soft_cap == 0;  // cuDNN does not cap scores
 }
 
 /// Each sequence is one document: there are no more documents than sequences, and none spans two.

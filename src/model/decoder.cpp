@@ -12,14 +12,13 @@ namespace {
 
 /// What the blocks share.
 struct Shared {
-  const Request& request;
   ValueId document_start;
   ValueId table;
 };
 
 struct Block {
   std::string name;
-  std::int64_t window;  ///< of its attention; 0: none
+  Attention attention;
 };
 
 RopeTable rope_scaling(const config::Model& m) {
@@ -56,15 +55,16 @@ ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model
   return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), {m.rms_norm_eps});
 }
 
-/// Queries ('q') or keys ('k') of all heads: projected, normalised head by head if asked, and turned.
-ValueId turned(Builder& b, const config::Model& m, const std::string& attention, char which,
+/// Queries ('q') or keys ('k') of all heads: projected, normalised head by head and turned as the model has
+/// it.
+ValueId turned(Builder& b, const config::Model& m, const Block& block, char which,
                const Projection& projection, ValueId x, const Shared& shared) {
-  const std::string p = fmt::format("{}.{}", attention, which);
+  const std::string p = fmt::format("{}.self_attn.{}", block.name, which);
   ValueId y = apply(b, projection, x);
   if (m.qk_norm)
     y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
                    {m.rms_norm_eps, true});
-  return b.rope(p + "_rope", y, shared.table);
+  return block.attention.rotary ? b.rope(p + "_rope", y, shared.table) : y;
 }
 
 ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
@@ -75,14 +75,11 @@ ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueI
   const auto qkv =
       projections(b, m, x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
                   m.attention_bias);
-  const ValueId q = turned(b, m, p, 'q', qkv[0], x, shared);
-  const ValueId k = turned(b, m, p, 'k', qkv[1], x, shared);
+  const ValueId q = turned(b, m, block, 'q', qkv[0], x, shared);
+  const ValueId k = turned(b, m, block, 'k', qkv[1], x, shared);
   const ValueId v = apply(b, qkv[2], x);
   b.piece("attention");
-  const ValueId o =
-      b.attention(p + ".attention", q, k, v, shared.document_start,
-                  {m.num_attention_heads, m.num_key_value_heads, block.window, shared.request.sequence,
-                   shared.request.documents, shared.request.deterministic});
+  const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start, block.attention);
   b.piece("output");
   return apply(b, projections(b, m, o, {{p + ".o_proj", m.hidden_size}}, m.attention_output_bias)[0], o);
 }
@@ -131,12 +128,16 @@ Graph decoder(const config::Model& m, const Request& r) {
   const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
 
   b.block("model.embed_tokens");
-  const Shared shared{r, document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
+  const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
   const ValueId embedding =
       b.parameter(config::embedding_weight, {m.vocab_size, m.hidden_size}, Init::normal, m.initializer_range);
+  const Family& family = find_family(m.family);
   ValueId x = b.embedding("model.embed_tokens", tokens, embedding);
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
-    const Block block{fmt::format("model.layers.{}", layer), window_of(m, layer)};
+    Block block{fmt::format("model.layers.{}", layer), family.attention(m, layer)};
+    block.attention.sequence = r.sequence;
+    block.attention.documents = r.documents;
+    block.attention.deterministic = r.deterministic;
     b.block(block.name);
     x = emit(b, m, block, x, shared);
   }

@@ -24,8 +24,10 @@ const Family& find_family(std::string_view name) {
   fail("'{}' is not a model family; known: {}", name, known);
 }
 
-std::int64_t window_of(const config::Model& dims, std::int64_t layer) {
-  return layer < dims.full_attention_layers ? 0 : dims.sliding_window;
+Attention decoder_attention(const config::Model& dims, std::int64_t layer) {
+  return {.heads = dims.num_attention_heads,
+          .kv_heads = dims.num_key_value_heads,
+          .window = layer < dims.full_attention_layers ? 0 : dims.sliding_window};
 }
 
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence) {
@@ -38,9 +40,11 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
     const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
     if (!looked_up) flops += passes * static_cast<double>(elements(p.shape));
   }
+  const Family& family = find_family(dims.family);
   double attended = 0;  // per token, summed over layers and passes; the embedding is block 0
   for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer)
-    attended += (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, window_of(dims, layer));
+    attended +=
+        (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, family.attention(dims, layer).window);
   return flops + attended * static_cast<double>(dims.num_attention_heads * dims.head_dim);
 }
 

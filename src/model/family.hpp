@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/deck.hpp"
+#include "kernels/attention/record.hpp"
 #include "model/graph.hpp"
 #include "model/tensor_plan.hpp"
 
@@ -26,10 +27,16 @@ struct Request {
   bool deterministic = true;   ///< attention gives the same bits each time
 };
 
+/// The attention of a layer, as far as dims say it: heads; the window of all but the first
+/// full_attention_layers.
+Attention decoder_attention(const config::Model& dims, std::int64_t layer);
+
 struct Family {
   std::string_view name;
   Graph (*emit)(const config::Model& dims, const Request& request);
   TensorPlan (*tensor_plan)(const config::Model& dims, int ranks);
+  /// What a layer's attention is: its scale, cap and window, and whether positions turn queries and keys.
+  Attention (*attention)(const config::Model& dims, std::int64_t layer) = decoder_attention;
 };
 
 /// Throws Error naming the known families.
@@ -41,9 +48,6 @@ const Family& find_family(std::string_view name);
 /// 2023; the Llama 3 herd of models, 2024; Jiang et al., "Mistral 7B", 2023; Qwen2 and Qwen3 technical
 /// reports, 2024 and 2025.
 Graph decoder(const config::Model& dims, const Request& request);
-
-/// The window of a layer's attention; 0: none.
-std::int64_t window_of(const config::Model& dims, std::int64_t layer);
 
 /// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the
 /// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4,

@@ -1,4 +1,4 @@
-// An op in a folder of its own, a family and a schedule that ztrain does not have train on every mesh and are
+// An op in a folder of its own, families and a schedule that ztrain does not have train on every mesh and are
 // checked like its own.
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include "config/architectures.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/launch/backend.hpp"
+#include "kernels/rope/record.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/additions/geglu/geglu.hpp"
@@ -95,6 +96,45 @@ TEST_F(Additions, TheFamilyIsKnownToTheDeckAndEmitsTheOp) {
   EXPECT_EQ(config::misfit(deck.model), std::nullopt);
   const model::Graph graph = program::model_graph(deck, {16, DType::f32, model::Objective::loss});
   EXPECT_EQ(std::ranges::count(graph.nodes, Geglu::op, &model::Node::op), deck.model.num_hidden_layers);
+}
+
+TEST_F(Additions, TheAttentionOfAFamilyIsThatOfEachLayer) {
+  TinyModel m;
+  m.dims.family = "capped";
+  m.dims.num_hidden_layers = 3;
+  std::vector<std::int64_t> windows;
+  const model::Graph graph = m.graph(DType::f32);
+  for (const model::Node& node : graph.nodes)
+    if (node.op == Attention::op) windows.push_back(record_of<Attention>(node.attributes).window);
+  EXPECT_EQ(windows, (std::vector<std::int64_t>{5, 0, 5}));
+  EXPECT_EQ(std::ranges::count(graph.nodes, Rope::op, &model::Node::op), 4);
+}
+
+TEST_F(Additions, TheAttentionOfAFamilyGivesTheSameGradientsOnEveryMesh) {
+  TinyModel m;
+  m.dims.num_hidden_layers = 3;
+  m.document_ends = {3, 10};
+  m.global = 4 * session().size();
+  using enum model::ContextMethod;
+  const auto result = [&](Axis axis, model::ContextMethod method) {
+    MeshShape mesh;
+    mesh[axis] = session().size();
+    program::JobSpec spec = test::spec_for(m, mesh, "zero2", test::precision_of(DType::f64));
+    spec.context = method;
+    spec.tensor = model::decoder_tensor_plan(m.dims, mesh[Axis::tensor]);
+    m.token_order = program::token_order(mesh, method, 1);
+    return test::step_result(session(), m, spec);
+  };
+  const StepResult usual = result(Axis::shard, gather);
+  m.dims.family = "capped";
+  const StepResult whole = result(Axis::shard, gather);
+  EXPECT_GT(std::abs(whole.loss - usual.loss), 1e-5);
+  for (const auto& [axis, method] : {std::pair{Axis::tensor, gather}, std::pair{Axis::context, gather},
+                                     std::pair{Axis::context, ring}, std::pair{Axis::context, heads}}) {
+    SCOPED_TRACE(testing::Message() << "axis " << static_cast<int>(axis) << ", method "
+                                    << static_cast<int>(method));
+    test::expect_same(whole, result(axis, method));
+  }
 }
 
 /// Made a sum by hand, its input is refused: a nonlinear op takes no part of one.

@@ -16,6 +16,15 @@ Graph geglu_decoder(const config::Model& dims, const Request& request) {
   return graph;
 }
 
+Attention capped_attention(const config::Model& dims, std::int64_t layer) {
+  Attention attention = decoder_attention(dims, layer);
+  attention.window = layer % 2 == 0 ? 5 : 0;
+  attention.scale = 4;
+  attention.soft_cap = 0.2;
+  attention.rotary = layer + 1 < dims.num_hidden_layers;
+  return attention;
+}
+
 }  // namespace ztrain::model
 
 namespace ztrain::program {

@@ -1,5 +1,5 @@
 #pragma once
-// A family and a schedule that ztrain does not have, of which tables are given rows.
+// Families and a schedule that ztrain does not have, of which tables are given rows.
 
 #include "model/family.hpp"
 #include "program/schedules/schedule.hpp"
@@ -11,6 +11,9 @@ void gate_by_geglu(Graph& graph);
 
 /// The decoder with that.
 Graph geglu_decoder(const config::Model& dims, const Request& request);
+
+/// Caps scores of a scale of its own. Even layers have a window; the last one turns nothing by its position.
+Attention capped_attention(const config::Model& dims, std::int64_t layer);
 
 }  // namespace ztrain::model
 

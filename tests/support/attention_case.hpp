@@ -16,6 +16,13 @@
 
 namespace ztrain::test {
 
+/// Scales and caps of scores beside the usual ones: each changes the results of small inputs.
+inline AttentionShape capped(AttentionShape s, double soft_cap, double scale = 0) {
+  s.soft_cap = soft_cap;
+  s.scale = scale;
+  return s;
+}
+
 /// What kernels find on the stack: NaN, of any type.
 [[gnu::noinline]] inline void spoil_stack() {
   unsigned char bytes[4 << 20];
@@ -52,14 +59,12 @@ struct AttentionPlaces {
 template <class T>
 struct AttentionCase {
   AttentionShape shape;
-  double scale;
   Array<T> q, k, v, dout;
   std::vector<double> q64, k64, v64;
   Array<std::int32_t> start;
 
   AttentionCase(const AttentionShape& s, const std::vector<std::int64_t>& documents)
       : shape(s),
-        scale(1 / std::sqrt(static_cast<double>(s.head_dim))),
         q(random<T>(s.tokens * s.heads * s.head_dim, 1, 2)),
         k(random<T>(s.tokens * s.kv_heads * s.head_dim, 2)),
         v(random<T>(s.tokens * s.kv_heads * s.head_dim, 3)),
@@ -75,15 +80,14 @@ struct AttentionCase {
     const auto rows = [&](const T* data, std::int64_t heads) {
       return Matrix<const T>{data, shape.tokens, heads * shape.head_dim};
     };
-    return {p.shape,    scale, rows(p.q, shape.heads), rows(p.k, shape.kv_heads), rows(p.v, shape.kv_heads),
+    return {p.shape, rows(p.q, shape.heads), rows(p.k, shape.kv_heads), rows(p.v, shape.kv_heads),
             view(start)};
   }
   kernels::AttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
 
   template <class U, class V>
   kernels::AttentionInput<U> of(const V& a, const V& b, const V& c) const {
-    return {shape,      scale, matrix(a, shape.tokens), matrix(b, shape.tokens), matrix(c, shape.tokens),
-            view(start)};
+    return {shape, matrix(a, shape.tokens), matrix(b, shape.tokens), matrix(c, shape.tokens), view(start)};
   }
 };
 
@@ -213,7 +217,6 @@ AttentionRun<T> run_parts(const AttentionCase<T>& c, const std::vector<std::int6
     s.first_query = begin;
     Array<T> part_dk(c.k.size(), poison), part_dv(c.k.size(), poison);
     launch(AttentionPart<T>{{s,
-                             c.scale,
                              {c.q.data() + begin * q_cols, s.tokens, q_cols},
                              matrix(c.k, whole.tokens),
                              matrix(c.v, whole.tokens),

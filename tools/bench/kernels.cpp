@@ -3,15 +3,14 @@
 
 #include <benchmark/benchmark.h>
 
-#include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cached/attention_cached.hpp"
-#include "kernels/launch/backend.hpp"
 #include "kernels/head/head_loss.hpp"
+#include "kernels/launch/backend.hpp"
 #include "kernels/linear/linear.hpp"
 
 namespace {
@@ -75,7 +74,6 @@ void attention(benchmark::State& state, bool backward) {
   std::vector<std::byte> workspace(static_cast<std::size_t>(
       attention_backward_workspace_bytes(tokens, s.heads, s.head_dim, dtype_of<T>())));
   const AttentionInput<T> input{s,
-                                1 / std::sqrt(static_cast<double>(s.head_dim)),
                                 {q.data(), tokens, width},
                                 {k.data(), tokens, kv_width},
                                 {v.data(), tokens, kv_width},
@@ -111,7 +109,6 @@ void attention_cached_token(benchmark::State& state) {
   auto o = q;
   const auto begin = static_cast<std::int32_t>(rows - 1);
   const CachedAttentionInput<T> input{s,
-                                      1 / std::sqrt(static_cast<double>(s.head_dim)),
                                       {q.data(), 1, width},
                                       {k.data(), rows * s.kv_heads, s.head_dim},
                                       {v.data(), rows * s.kv_heads, s.head_dim},

@@ -8,6 +8,7 @@
 
 #include "kernels/attention/attention_arguments.hpp"
 #include "kernels/attention/blocks/attention_mask_cpu.hpp"
+#include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/prefetch.hpp"
 #include "kernels/launch/rows.hpp"
 
@@ -50,6 +51,33 @@ struct BlockPair {
   int rows;
   Seen seen;
 };
+
+/// Makes one row of products probabilities p, and the gradients ds of probabilities those of the scores over
+/// scale; both are zero outside `seen`. Scores are factor times the products, then capped at cap; they and
+/// lse are logarithms to base 2. lse and delta: step elements apart, so that with 0 the row has one of each.
+template <int step, class A>
+void softmax_row(A* __restrict p, A* __restrict ds, tile::Span seen, A factor, A cap, const A* lse,
+                 const A* delta) {
+  alignas(64) A slopes[block];
+  if (cap > 0) {
+    for (int j = seen.begin; j < seen.end; ++j) {
+      const A t = fast_tanh(factor * p[j] / cap);
+      p[j] = cap * t;
+      slopes[j] = 1 - t * t;
+    }
+    factor = 1;
+  }
+  for (int j = 0; j < block; ++j) {
+    const A above = factor * p[j] - lse[j * step];
+    const A probability = fast_exp2(above > A(1) ? A(1) : above);  // rounding alone puts it above 0
+    const A slope = probability * (ds[j] - delta[j * step]);
+    const bool sees = (j >= seen.begin) & (j < seen.end);
+    p[j] = sees ? probability : A(0);
+    ds[j] = sees ? slope : A(0);
+  }
+  if (cap > 0)
+    for (int j = seen.begin; j < seen.end; ++j) ds[j] *= slopes[j];
+}
 
 /// The gradient of a block of queries, rows of dq, is summed over blocks of keys, the last of which holds its
 /// own tokens.

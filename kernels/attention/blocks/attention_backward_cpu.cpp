@@ -4,7 +4,6 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/blocks/attention_half_cpu.hpp"
-#include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/tile.hpp"
 
 namespace ztrain::kernels {
@@ -23,20 +22,6 @@ void head_delta(const BackwardArguments<T>& a, std::int64_t row) {
   for (std::int64_t d = 0; d < hd; ++d) sum += static_cast<A>(o[d]) * static_cast<A>(dout[d]);
   a.delta[row] = sum;
   if (a.of_part() && !a.adds_to_queries) std::fill_n(a.dq_sum + row * hd, hd, A(0));
-}
-
-/// One row of probabilities and score gradients over scale; zero outside [begin, end), the keys that the
-/// query sees. lse: as a logarithm to base 2.
-template <class A>
-void softmax_row(A* __restrict p, A* __restrict ds, tile::Span seen, A lse, A delta) {
-  for (int j = 0; j < block; ++j) {
-    const A above = p[j] - lse;
-    const A probability = fast_exp2(above > A(1) ? A(1) : above);  // rounding alone puts it above 0
-    const A slope = probability * (ds[j] - delta);
-    const bool sees = (j >= seen.begin) & (j < seen.end);
-    p[j] = sees ? probability : A(0);
-    ds[j] = sees ? slope : A(0);
-  }
 }
 
 /// Products in the type of the sums. Row-major, and transposed where a product needs its right factor that
@@ -112,8 +97,9 @@ struct WideTiles {
     tile::product_within<A, false>(pair.rows, {dout, max_dim, 1, values_t, block, ds, block}, part);
     for (int i = 0; i < pair.rows; ++i) {
       const std::int64_t row = (pair.q0 + i) * a.shape.heads + pair.head;
-      softmax_row(p + i * block, ds + i * block, pair.seen.keys_of(i, 1), A(log2_e) * a.lse[row],
-                  a.delta[row]);
+      const A lse = A(log2_e) * a.lse[row];
+      softmax_row<0>(p + i * block, ds + i * block, pair.seen.keys_of(i, 1), A(1), a.soft_cap * A(log2_e),
+                     &lse, a.delta + row);
     }
   }
 };

@@ -1,7 +1,6 @@
 #include "kernels/attention/blocks/attention_backward_blocks.hpp"
 #include "kernels/attention/blocks/attention_half_cpu.hpp"
 #include "kernels/gemm/half_unit_cpu.hpp"
-#include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/half_tile.hpp"
 
 #ifdef ZTRAIN_HALF_TILES
@@ -15,20 +14,6 @@ using half::Pair;
 struct HalfArguments : BackwardArguments<bf16> {
   half::Unit unit;
 };
-
-/// One row of probabilities and score gradients over scale, of a key, from products; zero outside [begin,
-/// end), the queries that see it. factor: of the scores, whose powers are those of 2, as is lse.
-void softmax_row(float* __restrict p, float* __restrict ds, tile::Span seen, float factor,
-                 const float* __restrict lse, const float* __restrict delta) {
-  for (int j = 0; j < block; ++j) {
-    const float above = factor * p[j] - lse[j];
-    const float probability = fast_exp2(above > 1.0f ? 1.0f : above);  // rounding alone puts it above 0
-    const float slope = probability * (ds[j] - delta[j]);
-    const bool sees = (j >= seen.begin) & (j < seen.end);
-    p[j] = sees ? probability : 0.0f;
-    ds[j] = sees ? slope : 0.0f;
-  }
-}
 
 /// Scores and their gradients are [key][query]: rounded as they lie they are left factors for dk and dv. For
 /// dq their pairs are transposed. In fp32 there are those of a few keys at a time, which stay in the first
@@ -141,11 +126,11 @@ struct HalfTiles {
                                 {keys + key * max_dim, max_dim, queries_t, block, scores, block}, part);
     half::product_within<false>(a.unit, count,
                                 {values + key * max_dim, max_dim, dout_t, block, slopes, block}, part);
-    const float scale = a.scale * static_cast<float>(log2_e);
+    constexpr auto unit = static_cast<float>(log2_e);
     const int there = std::min(count, seen.keys - key);
     for (int i = 0; i < there; ++i)
-      softmax_row(scores + i * block, slopes + i * block, seen.queries_of(key + i, 1), scale, of.lse,
-                  of.delta);
+      softmax_row<1>(scores + i * block, slopes + i * block, seen.queries_of(key + i, 1), a.scale * unit,
+                     a.soft_cap * unit, of.lse, of.delta);
     std::fill_n(scores + there * block, (count - there) * block, 0.0f);
     std::fill_n(slopes + there * block, (count - there) * block, 0.0f);
     half::round_rows(scores, block, count, block, p + key * block, block);

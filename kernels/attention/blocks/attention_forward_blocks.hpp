@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/attention_arguments.hpp"
 #include "kernels/attention/blocks/attention_mask_cpu.hpp"
@@ -131,9 +132,23 @@ void ask_rest(const AttentionForwardArguments<T>& a, const Task& now, std::int64
   ask_keys(a, head, first_key(a.shape, a.document_start, q0), end_of_keys(a.shape, end), ahead);
 }
 
-/// Tiles(a) has up to most_blocks blocks of queries with their sums, and a block of keys and values:
-/// load_queries(a, head, q0, i), load_keys(a, offset, keys), attend(a, k0, keys, i), store(a, head, i),
-/// `ahead`.
+/// Adds what keys k0 .. k0 + count, of which the tiles have keys and values, give to a block of queries.
+template <class Tiles>
+void attend(Tiles& t, const typename Tiles::Arguments& a, std::int32_t k0, int count, int number) {
+  using A = std::remove_reference_t<decltype(t.scores[0])>;
+  auto& q = t.query[number];
+  const Seen seen{q.first, q.position, k0, count};
+  if (seen.none()) return;
+  t.score(a, seen, q);
+  cap_scores(t.scores, count * block, a.soft_cap * A(log2_e));
+  if (!seen.all()) mask(t.scores, seen);
+  q.softmax.update(t.scores, count);
+  t.add_values(a, seen, q);
+}
+
+/// Tiles(a) has up to most_blocks blocks of queries, query[i], with their sums, and a block of keys and
+/// values: load_queries(a, head, q0, i), load_keys(a, offset, keys), `scores` [key][query] as powers of 2,
+/// score(a, seen, query), add_values(a, seen, query), store(a, head, i), `ahead`.
 template <class Tiles>
 void forward_task(const typename Tiles::Arguments& a, std::int64_t number) {
   const auto [head, q0, end] = task(a, number);
@@ -147,7 +162,7 @@ void forward_task(const typename Tiles::Arguments& a, std::int64_t number) {
     t.load_keys(a, a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads)), keys);
     if (k0 + keys < keys_end) ask_keys(a, head, k0 + keys, keys_end, t.ahead);
     if (k0 == first) ask_rest(a, {head, q0, end}, number + 1, t.ahead);
-    for (int i = 0; i < blocks; ++i) t.attend(a, static_cast<std::int32_t>(k0), keys, i);
+    for (int i = 0; i < blocks; ++i) attend(t, a, static_cast<std::int32_t>(k0), keys, i);
     k0 += keys;
   }
   for (int i = 0; i < blocks; ++i) t.store(a, head, i);

@@ -44,14 +44,17 @@ struct WideTiles {
     tile::load(a.v + offset, a.shape.kv_row(), count, hd, values, max_dim, count, columns);
   }
 
-  /// Adds what keys k0 .. k0 + count, of which the tiles have keys and values, give to a block of queries.
-  void attend(const Arguments& a, std::int32_t k0, int count, int number) {
-    Queries& q = query[number];
-    const Seen seen{q.first, q.position, k0, count};
-    if (seen.none()) return;
-    const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
-    score(hd, seen, q);
-    q.softmax.update(scores, count);
+  void score(const Arguments& a, const Seen& seen, const Queries& q) {
+    const int hd = static_cast<int>(a.shape.head_dim);
+    tile::product_within<A, false>(seen.keys, {keys, max_dim, 1, q.queries, block, scores, block},
+                                   [&](int i, int n) {
+                                     ahead.take(ahead_rows);
+                                     return tile::Part{whole_packs(seen.queries_of(i, n)), {0, hd}};
+                                   });
+  }
+
+  void add_values(const Arguments& a, const Seen& seen, Queries& q) {
+    const int columns = tile::padded(static_cast<int>(a.shape.head_dim), tile::column_quantum);
     scale_rows(q.out, max_dim, q.count, columns, q.softmax.correction);
     tile::product_within<A, true>(q.count, {scores, 1, block, values, max_dim, q.out, max_dim},
                                   [&](int i, int n) {
@@ -62,21 +65,6 @@ struct WideTiles {
 
   void store(const Arguments& a, std::int64_t head, int number) const {
     store_output(a, head, query[number], query[number].out, max_dim);
-  }
-
- private:
-  void score(int hd, const Seen& seen, const Queries& q) {
-    const tile::Product<A> product{keys, max_dim, 1, q.queries, block, scores, block};
-    if (seen.all())
-      return tile::product_within<A, false>(seen.keys, product, [&](int, int) {
-        ahead.take(ahead_rows);
-        return tile::Part{{0, block}, {0, hd}};
-      });
-    tile::product_within<A, false>(seen.keys, product, [&](int i, int n) {
-      ahead.take(ahead_rows);
-      return tile::Part{whole_packs(seen.queries_of(i, n)), {0, hd}};
-    });
-    mask(scores, seen);
   }
 };
 

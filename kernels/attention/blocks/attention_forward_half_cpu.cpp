@@ -59,13 +59,19 @@ struct HalfTiles {
     half::load(a.k + offset, stride, count, hd, keys, max_dim, block, depth);
   }
 
-  void attend(const Arguments& a, std::int32_t k0, int count, int number) {
-    Queries& q = query[number];
-    const Seen seen{q.first, q.position, k0, count};
-    if (seen.none()) return;
-    const int hd = head_dim(a), rows = tile::padded(hd, half::quantum);
-    score(a, seen, q);
-    q.softmax.update(scores, count);
+  void score(const Arguments& a, const Seen& seen, const Queries& q) {
+    const int hd = head_dim(a);
+    half::product_within<false>(a.unit, seen.keys, {keys, max_dim, q.queries, block, scores, block},
+                                [&](int i, int n) {
+                                  ahead.take(half::quantum);
+                                  return tile::Part{seen.queries_of(i, n), {0, hd}};
+                                });
+    const float factor = a.scale * static_cast<float>(log2_e);
+    for (int i = 0; i < seen.keys * block; ++i) scores[i] *= factor;
+  }
+
+  void add_values(const Arguments& a, const Seen& seen, Queries& q) {
+    const int rows = tile::padded(head_dim(a), half::quantum), count = seen.keys;
     const int depth = tile::padded(count, half::depth_quantum);
     std::fill_n(scores + count * block, (depth - count) * block, 0.0f);
     half::pair_rows(scores, block, depth, block, probabilities, block);
@@ -87,19 +93,6 @@ struct HalfTiles {
 
  private:
   static int head_dim(const Arguments& a) { return static_cast<int>(a.shape.head_dim); }
-
-  /// Times scale and log2(e), masked.
-  void score(const Arguments& a, const Seen& seen, const Queries& q) {
-    const int hd = head_dim(a);
-    half::product_within<false>(a.unit, seen.keys, {keys, max_dim, q.queries, block, scores, block},
-                                [&](int i, int n) {
-                                  ahead.take(half::quantum);
-                                  return tile::Part{seen.queries_of(i, n), {0, hd}};
-                                });
-    const float factor = a.scale * static_cast<float>(log2_e);
-    for (int i = 0; i < seen.keys * block; ++i) scores[i] *= factor;
-    if (!seen.all()) mask(scores, seen);
-  }
 };
 
 }  // namespace

@@ -49,7 +49,8 @@ struct Seen {
 
   /// Queries that see any of the keys i .. i + n.
   tile::Span queries_of(int i, int n) const {
-    const auto* const after = std::lower_bound(first.at, first.at + attention_block, k0 + i + n);
+    const auto* const last = first.at + attention_block - 1;  // which mostly sees them
+    const auto* const after = *last < k0 + i + n ? last + 1 : std::lower_bound(first.at, last, k0 + i + n);
     const int end = static_cast<int>(after - first.at);
     return {std::clamp(k0 + i - q0, 0, end), end};
   }

@@ -16,7 +16,6 @@ namespace ztrain::kernels {
 template <class T>
 struct CachedAttentionInput {
   AttentionShape shape;  ///< tokens: the new ones
-  double scale = 1;      ///< of the scores, usually 1 / sqrt(head_dim)
   Matrix<const T> q;     ///< [tokens, heads * head_dim]
   Matrix<const T> k;     ///< [kv_heads * capacity, head_dim]
   Matrix<const T> v;     ///< [kv_heads * capacity, head_dim]

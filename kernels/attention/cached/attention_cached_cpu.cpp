@@ -48,6 +48,7 @@ void attend(const CachedArguments<T>& a, const Queries& q, std::int64_t k0, int 
   tile::load(a.k + offset, hd, keys, hd, t.keys, max_dim, tile::padded(keys, tile::row_quantum), hd);
   tile::load(a.v + offset, hd, keys, hd, t.values, max_dim, keys, columns);
   tile::product<A, false>(keys, block, hd, t.keys, max_dim, 1, t.queries, block, t.scores, block);
+  cap_scores(t.scores, keys * block, a.soft_cap * A(log2_e));
   const std::int64_t oldest = a.first_row(a.row_of(q.q0 + q.rows - 1));
   if (k0 + keys - 1 > a.row_of(q.q0) || k0 < oldest) mask(a, q, k0, keys, t.scores);
   t.softmax.update(t.scores, keys);

@@ -7,7 +7,7 @@ namespace {
 
 /// Every parts-th of the keys that row [token, head] sees, from number `part` on. None without a row of its
 /// own in the cache.
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const CachedArguments<T>& a, std::int64_t row, int part,
                                    int parts, Stream<acc_t<T>, max_dim>& stream) {
   using A = acc_t<T>;
@@ -24,18 +24,18 @@ KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const CachedArguments<T>& a
       key.load(a.k + at, lane, dim);
       value.load(a.v + at, lane, dim);
     });
-    stream.add(a.scale * warp.template sum<A>([&](int) { return q.dot(key); }), value);
+    stream.add(a.template score<caps>(warp.template sum<A>([&](int) { return q.dot(key); })), value);
   }
 }
 
 /// By one thread of a CPU.
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 struct WholeCache {
   CachedArguments<T> a;
   void operator()(std::int64_t row) const {
     Stream<acc_t<T>, max_dim> stream;
     const OneThread thread;
-    attend<T, max_dim>(thread, a, row, 0, 1, stream);
+    attend<T, max_dim, caps>(thread, a, row, 0, 1, stream);
     // Without a row there was nothing to sum: 0 / 0.
     for (std::int64_t d = 0; d < a.shape.head_dim; ++d)
       a.o[row * a.shape.head_dim + d] = static_cast<T>(stream.out.x[d] / stream.sum);
@@ -43,7 +43,7 @@ struct WholeCache {
 };
 
 /// By a team of a GPU. Each warp leaves its maximum, its sum and its output in the team's shared memory.
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 struct SharedCache {
   CachedArguments<T> a;
   static constexpr int warps = 8;
@@ -58,7 +58,7 @@ struct SharedCache {
     A* const sums = maxima + warps;
     const WarpLanes warp(team);
     Stream<A, max_dim> stream;
-    attend<T, max_dim>(warp, a, row, part, warps, stream);
+    attend<T, max_dim, caps>(warp, a, row, part, warps, stream);
     warp.each([&](const int lane) { stream.out.store(outs + part * max_dim, lane, dim); });
     warp.once([&] {
       maxima[part] = stream.maximum;
@@ -77,16 +77,16 @@ struct SharedCache {
   }
 };
 
-template <class T, int max_dim>
+template <class T, int max_dim, bool caps>
 void launch(Exec& exec, const CachedArguments<T>& a) {
-  using Shared = SharedCache<T, max_dim>;
+  using Shared = SharedCache<T, max_dim, caps>;
   static_assert(carried<Shared>);
   const std::int64_t rows = a.shape.tokens * a.shape.heads;
   if constexpr (on_gpu) {
     for_teams<1, Shared::warps * WarpLanes::width>(exec, rows, Shared::warps, WarpLanes::width, Shared::bytes,
                                                    Shared{a});
   } else {
-    for_rows(exec, rows, WholeCache<T, max_dim>{a});
+    for_rows(exec, rows, WholeCache<T, max_dim, caps>{a});
   }
 }
 
@@ -95,7 +95,8 @@ void launch(Exec& exec, const CachedArguments<T>& a) {
 template <class T>
 void attention_cached_plain(Exec& exec, const CachedAttentionInput<T>& input, Matrix<T> o) {
   check_cached<T>(input, o);
-  by_width(input.shape.head_dim, [&]<int max_dim>() { launch<T, max_dim>(exec, arguments_of(input, o)); });
+  by_width_and_cap(input.shape,
+                   [&]<int max_dim, bool caps>() { launch<T, max_dim, caps>(exec, arguments_of(input, o)); });
 }
 
 ZTRAIN_INSTANCES(attention_cached_plain)

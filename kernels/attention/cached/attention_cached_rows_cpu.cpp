@@ -121,6 +121,7 @@ void attend(const CachedArguments<T>& a, std::int64_t kv, int heads, std::int64_
       t.scores[h * key_block + i] = dot(t.q + h * max_dim, t.rows + i * max_dim, width);
   }
   for (int h = 0; h < heads; ++h) {
+    cap_scores(t.scores + h * key_block, keys, a.soft_cap);
     for (int i = keys; i < key_block; ++i) t.scores[h * key_block + i] = masked_score<A>;
     normalise(t, h, width);
   }

@@ -51,6 +51,13 @@ TEST(AttentionWays, OfAPartOfTheQueriesIsPlainAlone) {
   EXPECT_FALSE(lacks_documents(part, DType::bf16, false));
 }
 
+TEST(AttentionWays, OfCappedScoresIsPlainAlone) {
+  AttentionShape capped = shape(8192, 4096, 2, false);
+  capped.soft_cap = 50;
+  EXPECT_EQ(forward(capped), Ways{AttentionWay::plain});
+  EXPECT_EQ(backward(capped), Ways{AttentionWay::plain});
+}
+
 TEST(AttentionWays, AdviseALimitOfDocumentsWhereItWouldHelp) {
   const AttentionShape unknown{.tokens = 256, .heads = 4, .kv_heads = 2, .head_dim = 16, .sequence = 64};
   AttentionShape known = unknown, odd = unknown;

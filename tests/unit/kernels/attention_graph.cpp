@@ -26,7 +26,7 @@ void count_comparison(cudnnBackendAttributeName_t name, const void* value) {
 std::string problem(const AttentionShape& s, AttentionWay way, bool backward, int sm,
                     DType type = DType::bf16) {
   const AttentionWork work = attention_work_of(s, type, way, backward);
-  return check_graph(*describe_attention({s, 0.125, type, work, backward}, sm));
+  return check_graph(*describe_attention({s, type, work, backward}, sm));
 }
 
 void expect_all_ways(const AttentionShape& s, int sm) {
@@ -73,11 +73,11 @@ TEST(AttentionGraphs, RowsAreThoseOfColumns) {
   for (const AttentionWay way : {documents, masked, sequences}) {
     SCOPED_TRACE(name_of(way));
     const CudnnGraph forward =
-        describe_attention({s, 0.125, DType::bf16, attention_forward_work(s, way), false}, 90);
+        describe_attention({s, DType::bf16, attention_forward_work(s, way), false}, 90);
     for (const AttentionTensor t : {q, k, v}) EXPECT_EQ(row_of(forward, t), row);
     EXPECT_EQ(row_of(forward, o), dense);
     const CudnnGraph backward =
-        describe_attention({s, 0.125, DType::bf16, attention_backward_work(s, DType::bf16, way), true}, 90);
+        describe_attention({s, DType::bf16, attention_backward_work(s, DType::bf16, way), true}, 90);
     for (const AttentionTensor t : {q, dq}) EXPECT_EQ(row_of(backward, t), row);
     for (const AttentionTensor t : {o, dout}) EXPECT_EQ(row_of(backward, t), dense);
     // Of packed documents they are copies.
@@ -99,7 +99,7 @@ TEST(AttentionGraphs, AQueryIsShownNoLaterKeysAndNoneBeforeItsWindow) {
       for (const std::int64_t window : {0, 512, 2048}) {
         const AttentionShape s{8192, 32, 8, 128, window, 0, 2048, 40, false};
         const AttentionWork work = attention_work_of(s, DType::bf16, way, backward);
-        const AttentionRequest request{s, 0.125, DType::bf16, work, backward};
+        const AttentionRequest request{s, DType::bf16, work, backward};
         Band band;
         set_band(band, request);
         EXPECT_EQ(band.right, 0);

@@ -63,7 +63,7 @@ AttentionShape shape_of(const Heads& h, Rows rows, std::int64_t sequence, std::i
 
 AttentionRequest request_of(const AttentionShape& s, AttentionWay way, bool backward,
                             DType type = DType::bf16) {
-  return {s, 0.125, type, attention_work_of(s, type, way, backward), backward};
+  return {s, type, attention_work_of(s, type, way, backward), backward};
 }
 
 std::string text_of(const AttentionRequest& r) {

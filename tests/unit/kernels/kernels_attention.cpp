@@ -89,6 +89,21 @@ TYPED_TEST(Attention, WindowsAgreeWithTheReference) {
         }
 }
 
+/// Caps from where most scores are cut to where hardly any is, and other scales.
+TYPED_TEST(Attention, CapsAndScalesAgreeWithTheReference) {
+  using T = TypeParam;
+  for (const AttentionShape& heads : {AttentionShape{65, 4, 2, 20}, AttentionShape{200, 1, 1, 7, 40},
+                                      AttentionShape{130, 2, 1, 128}, AttentionShape{70, 1, 1, 200}})
+    for (const double soft_cap : {0.0, 1.0, 4.0, 50.0})
+      for (const double scale : {0.0, 0.02, 0.06}) {
+        SCOPED_TRACE(::testing::Message() << heads.tokens << " tokens, heads of " << heads.head_dim
+                                          << ", cap " << soft_cap << ", scale " << scale);
+        const AttentionCase<T> c(capped(heads, soft_cap, scale), {1, 2, 30});
+        expect_reference(c, run(c));
+        if (this->HasFailure()) return;
+      }
+}
+
 TYPED_TEST(Attention, PartsOfTheQueriesGiveTheWhole) {
   using T = TypeParam;
   for (const AttentionShape& heads : {AttentionShape{0, 4, 2, 20}, AttentionShape{0, 3, 3, 7}})
@@ -265,11 +280,14 @@ TYPED_TEST(Attention, LargeScoresDoNotOverflow) {
   expect_close(r.o, reference::attention(c.input64()).o, 1000 * forward_error<T>, "o");
 }
 
-class AttentionReference : public ::testing::TestWithParam<std::int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, ::testing::Values(0, 1, 3, 9));
+class AttentionReference : public ::testing::TestWithParam<AttentionShape> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionReference,
+                         ::testing::Values(AttentionShape{9, 4, 2, 5}, AttentionShape{9, 4, 2, 5, 1},
+                                           AttentionShape{9, 4, 2, 5, 3}, AttentionShape{9, 4, 2, 5, 9},
+                                           capped({9, 4, 2, 5}, 0.7), capped({9, 4, 2, 5, 3}, 3, 0.8)));
 
 TEST_P(AttentionReference, GradientsAreFiniteDifferences) {
-  AttentionCase<double> c({9, 4, 2, 5, GetParam()}, {4});
+  AttentionCase<double> c(GetParam(), {4});
   const auto gradients = reference::attention_gradients(c.input64(), doubles(c.dout));
   const auto loss = [&] {
     const auto o = reference::attention(c.input64()).o;
@@ -303,6 +321,10 @@ TEST(AttentionShapes, Refused) {
   input = c.input();
   input.shape.window = -1;
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  for (const AttentionShape& shape : {capped(c.shape, -1), capped(c.shape, 0, -1)}) {
+    input.shape = shape;
+    EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);
+  }
   input = c.input();
   input.shape.heads = 3;
   EXPECT_THROW(attention_forward<float>(*exec, input, matrix(o, 4), matrix(lse, 4)), Error);

@@ -48,12 +48,8 @@ struct Case {
 
   template <class U, class V>
   CachedAttentionInput<U> of(const V& a, const V& b, const V& c) const {
-    return {shape,
-            1 / std::sqrt(static_cast<double>(shape.head_dim)),
-            matrix(a, shape.tokens),
-            matrix(b, shape.kv_heads * capacity),
-            matrix(c, shape.kv_heads * capacity),
-            view(begin)};
+    return {shape, matrix(a, shape.tokens), matrix(b, shape.kv_heads * capacity),
+            matrix(c, shape.kv_heads * capacity), view(begin)};
   }
   CachedAttentionInput<T> input() const { return of<T>(q, k, v); }
   CachedAttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
@@ -96,9 +92,12 @@ TYPED_TEST(CachedAttention, AgreesWithTheReference) {
           SCOPED_TRACE(::testing::Message()
                        << tokens << " tokens from " << begin << ", window " << window << ", heads " << s.heads
                        << "/" << s.kv_heads << " of " << s.head_dim);
-          const Case<T> c(s, begin + tokens + 3, begin, window);
-          const auto expected = reference::attention_cached(c.input64());
-          for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
+          for (const double soft_cap : {0.0, 1.5}) {
+            s.soft_cap = soft_cap;
+            const Case<T> c(s, begin + tokens + 3, begin, window);
+            const auto expected = reference::attention_cached(c.input64());
+            for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
+          }
           if (this->HasFatalFailure()) return;
         }
 }
@@ -120,8 +119,8 @@ TYPED_TEST(CachedAttention, IsAttentionOfTheWholeSequence) {
     k[i] = c.k64[from];
     v[i] = c.v64[from];
   }
-  const auto whole = reference::attention({s, c.input64().scale, c.input64().q, matrix(std::as_const(k), 70),
-                                           matrix(std::as_const(v), 70), view(start)});
+  const auto whole = reference::attention(
+      {s, c.input64().q, matrix(std::as_const(k), 70), matrix(std::as_const(v), 70), view(start)});
   expect_close(run(c), whole.o, error<T>, "o");
 }
 

@@ -46,6 +46,19 @@ TEST(FastExp, AccurateWhereSoftmaxUsesIt) {
   EXPECT_EQ(fast_exp(0.0f), 1.0f);
 }
 
+TEST(FastTanh, IsTanh) {
+  double worst = 0;
+  for (float x = 1e-6f; x < 100; x *= 1.001f) {
+    worst =
+        std::max(worst, std::abs(static_cast<double>(fast_tanh(x)) / std::tanh(static_cast<double>(x)) - 1));
+    ASSERT_EQ(fast_tanh(-x), -fast_tanh(x));
+  }
+  EXPECT_LT(worst, 3e-7);
+  EXPECT_EQ(fast_tanh(0.0f), 0.0f);
+  EXPECT_EQ(fast_tanh(std::numeric_limits<float>::infinity()), 1.0f);
+  EXPECT_TRUE(std::isnan(fast_tanh(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(FastExp, Ends) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(fast_exp(-86.6f), 0.0f);
