@@ -167,10 +167,10 @@ class Loader {
   /// Cuts a shard into pieces. Sets the bytes between them to zero.
   std::vector<Cut> cut(const StateShard& shard, const HostWindow& window, std::vector<Part>& parts) const {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
-    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    const std::int64_t begin = unit.shard_begin(place_.at), size = size_of(shard.dtype);
     std::vector<Cut> cuts;
     std::int64_t filled = 0;
-    for (const Piece& piece : place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements)) {
+    for (const Piece& piece : place_.layout->pieces(shard.unit, place_.at)) {
       const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
       window.zero(filled, at);
       cuts.push_back(cut(piece, shard, at, parts));

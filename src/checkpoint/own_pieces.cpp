@@ -50,13 +50,16 @@ std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard>
                                  const Catalog& catalog) {
   const std::vector<StateForm> forms = forms_of(states);
   std::vector<OwnPiece> pieces;
-  for (const FormRow& found : PartRows(*place.layout, forms, catalog)
-                                  .of_shards(place.at, place.shard_index, place.shard_index + 1)) {
-    const StateShard& shard = states[found.form];
-    const std::int64_t begin = place.shard_index * place.layout->unit(shard.unit).shard_elements;
-    pieces.push_back({found.row,
-                      shard.data + (found.flat_begin - begin) / shard.granule * size_of(shard.dtype),
-                      shard.memory});
+  const PartRows rows(*place.layout, forms, catalog);
+  for (const AxisSet axes : axes_of_shards(*place.layout)) {
+    const int index = place.at.index_in(axes);
+    for (const FormRow& found : rows.of_shards(place.at, axes, index, index + 1)) {
+      const StateShard& shard = states[found.form];
+      const std::int64_t begin = place.layout->unit(shard.unit).shard_begin(place.at);
+      pieces.push_back({found.row,
+                        shard.data + (found.flat_begin - begin) / shard.granule * size_of(shard.dtype),
+                        shard.memory});
+    }
   }
   return pieces;
 }

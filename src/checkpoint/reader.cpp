@@ -20,7 +20,7 @@ namespace {
 /// Returns the runs of a slice in the whole tensor.
 std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
                                 std::int64_t begin, std::int64_t count) {
-  const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, 1, 1);
+  const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, {{1}});
   return alone.logical_runs(0, static_cast<int>(index), begin, count);
 }
 

@@ -56,9 +56,10 @@ PieceRow row_of(const Piece& piece, const ParameterShape& parameter, const State
   return row;
 }
 
-/// Shards of ranks that have the same part.
+/// Shards, of the units that are cut over these axes, of ranks that have the same part.
 struct ShardRun {
   Coordinate at;  ///< coordinate of the first of these ranks
+  AxisSet axes;
   int begin, end;
 };
 
@@ -98,7 +99,7 @@ class Planner {
   const SavePart& part_of(const Coordinate& place) const { return *parts_.at(at(place.index_in(part_axes))); }
 
   std::vector<FormRow> rows_of(const ShardRun& run) const {
-    return rows_.at(&part_of(run.at)).of_shards(run.at, run.begin, run.end);
+    return rows_.at(&part_of(run.at)).of_shards(run.at, run.axes, run.begin, run.end);
   }
 
   /// Returns the number of ranks of the run that hold some of a row.
@@ -115,9 +116,10 @@ class Planner {
     Index index{plan_.catalog, {}, {}, {}};
     for (int rank = 0; rank < mesh_.ranks(); ++rank) {
       const Coordinate place(mesh_, rank);
-      if (!owns(place) || place.index_in(state_axes) > 0) continue;
-      for (const FormRow& found : rows_of({place, 0, mesh_.size(state_axes)}))
-        index.pieces.push_back(found.row);
+      if (place.index_in(token_axes) > 0) continue;
+      for (const AxisSet axes : axes_of_shards(part_of(place).layout))
+        for (const FormRow& found : rows_of({place, axes, 0, mesh_.size(axes)}))
+          index.pieces.push_back(found.row);
     }
     std::ranges::sort(index.pieces, piece_before);
     require_complete(index);
@@ -127,13 +129,11 @@ class Planner {
   }
 
   bool writes(const Coordinate& place) const {
-    if (!owns(place)) return false;
     const Layout& layout = part_of(place).layout;
     return std::ranges::any_of(layout.units(), [&](const FlatUnit& unit) {
-      const std::int64_t begin = place.index_in(state_axes) * unit.shard_elements;
-      const auto pieces = layout.pieces(unit.unit, begin, begin + unit.shard_elements);
-      return std::ranges::any_of(
-          pieces, [&](const Piece& piece) { return owns(place, layout.parameters()[at(piece.parameter)]); });
+      return std::ranges::any_of(layout.pieces(unit.unit, place), [&](const Piece& piece) {
+        return owns(place, unit, layout.parameters()[at(piece.parameter)]);
+      });
     });
   }
 
@@ -145,17 +145,20 @@ class Planner {
 
   std::vector<ShardRun> runs_of(const std::vector<int>& ranks) const {
     std::vector<ShardRun> runs;
-    std::map<int, std::size_t> last;  // last run of each part
+    std::map<std::pair<int, std::uint32_t>, std::size_t> last;  // run of each part and axes
     for (const int rank : ranks) {
       const Coordinate place(mesh_, rank);
-      const int part = place.index_in(part_axes), shard = place.index_in(state_axes);
-      const auto known = last.find(part);
-      if (!keeps_cuts_ && known != last.end() && runs[known->second].end == shard) {
-        ++runs[known->second].end;
-        continue;
+      for (const AxisSet axes : axes_of_shards(part_of(place).layout)) {
+        if (place.index_in(token_axes.without(axes)) > 0) continue;
+        const int shard = place.index_in(axes);
+        const auto [known, fresh] = last.try_emplace({place.index_in(part_axes), axes.bits()}, runs.size());
+        if (!keeps_cuts_ && !fresh && runs[known->second].end == shard) {
+          ++runs[known->second].end;
+          continue;
+        }
+        known->second = runs.size();
+        runs.push_back({place, axes, shard, shard + 1});
       }
-      last[part] = runs.size();
-      runs.push_back({place, shard, shard + 1});
     }
     return runs;
   }
@@ -219,15 +222,16 @@ PartRows::PartRows(const Layout& layout, std::span<const StateForm> states, cons
   for (const ParameterShape& p : layout.parameters()) parameter_numbers_.push_back(numbers.at(p.name));
 }
 
-std::vector<FormRow> PartRows::of_shards(const Coordinate& place, int begin, int end) const {
+std::vector<FormRow> PartRows::of_shards(const Coordinate& place, AxisSet axes, int begin, int end) const {
   std::vector<FormRow> rows;
   for (std::size_t f = 0; f < states_.size(); ++f) {
     const StateForm& form = states_[f];
     const FlatUnit& unit = layout_.unit(form.unit);
+    if (unit.shard_axes != axes) continue;
     for (const Piece& piece :
          layout_.pieces(form.unit, begin * unit.shard_elements, end * unit.shard_elements)) {
       const ParameterShape& parameter = layout_.parameters()[at(piece.parameter)];
-      if (!owns(place, parameter)) continue;
+      if (!owns(place, unit, parameter)) continue;
       PieceRow row = row_of(piece, parameter, form, place);
       row.state = state_numbers_[f];
       row.parameter = parameter_numbers_[at(piece.parameter)];
@@ -301,8 +305,8 @@ std::vector<std::string> lines_of(const SavePart& part) {
                                 q.slice.parts, fmt::join(q.slice.begins, ", "), q.other_rank, place));
   }
   for (const FlatUnit& unit : layout.units())
-    lines.push_back(
-        fmt::format("unit {}: {} shards of {} elements", unit.unit, unit.shards, unit.shard_elements));
+    lines.push_back(fmt::format("unit {}: {} shards of {} elements over {}", unit.unit, unit.shards,
+                                unit.shard_elements, to_string(unit.shard_axes)));
   for (const StateForm& s : part.states)
     lines.push_back(fmt::format("{} of unit {}: {}, an item for every {} elements", s.state, s.unit,
                                 name_of(s.dtype), s.granule));

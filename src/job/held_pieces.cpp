@@ -53,9 +53,8 @@ std::string place_of_piece(const ParameterShape& parameter, const Piece& piece, 
   return fmt::format("elements {} to {}{}", piece.slice_begin, piece.slice_begin + piece.count - 1, part);
 }
 
-AxisSet copied_over(const ParameterShape& parameter, bool whole) {
-  AxisSet axes = Axis::replicate;
-  if (whole) axes = axes | state_axes;
+AxisSet copied_over(const FlatUnit& unit, const ParameterShape& parameter, bool whole) {
+  AxisSet axes = whole ? token_axes : token_axes.without(unit.shard_axes);
   if (parameter.slice.whole()) axes = axes | Axis::tensor;
   if (parameter.other_rank >= 0) axes = axes | Axis::pipeline;
   return axes;
@@ -74,7 +73,7 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
     for (const HeldState& state : states_of(job.tensors.units[at(unit.unit)], job.tensors.optimizer_states)) {
       const program::Tensor& tensor = program.tensor(state.tensor);
       const bool whole = elements(tensor.shape) * state.granule == unit.elements();
-      const std::int64_t begin = whole ? 0 : here.index_in(state_axes) * unit.shard_elements;
+      const std::int64_t begin = whole ? 0 : unit.shard_begin(here);
       const std::int64_t end = whole ? unit.elements() : begin + unit.shard_elements;
       const memory::Provider& memory = worker.memory().provider(tensor.tier);
       const std::byte* const data = worker.memory().address(program, state.tensor);
@@ -83,7 +82,7 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
         const std::int64_t item = size_of(tensor.dtype);
         pieces.push_back({fmt::format("{} of {}, {}", state.name, parameter.name,
                                       place_of_piece(parameter, piece, here[Axis::tensor])),
-                          copied_over(parameter, whole),
+                          copied_over(unit, parameter, whole),
                           hash_of(memory, data + (piece.flat_begin - begin) / state.granule * item,
                                   ceil_div(piece.count, state.granule) * item, copy)});
       }

@@ -9,12 +9,7 @@
 namespace ztrain::job {
 namespace {
 
-using program::Cut;
 using program::Program;
-
-int shard_index(const Program& p) {
-  return Coordinate(p.mesh, p.rank).index_in(Cut::shard_axes());
-}
 
 /// to: where the piece that starts at slice_begin lies.
 template <class P>
@@ -81,21 +76,22 @@ void initialize_weights(const Program& program, const program::JobTensors& tenso
 void draw_weights(const Program& program, const program::JobTensors& tensors, const Layout& layout,
                   const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
                   std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted) {
-  const int tensor_index = Coordinate(program.mesh, program.rank)[Axis::tensor];
+  const Coordinate here(program.mesh, program.rank);
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
-    const std::int64_t begin = shard_index(program) * unit.shard_elements;
+    const std::int64_t begin = unit.shard_begin(here);
     const DType type = program.tensor(state.master.slice).dtype;
     const auto parameter_of = [&](const Piece& piece) -> const model::Parameter& {
       return graph.parameters[static_cast<std::size_t>(piece.parameter)];
     };
-    std::vector<Piece> pieces = layout.pieces(unit.unit, begin, begin + unit.shard_elements);
+    std::vector<Piece> pieces = layout.pieces(unit.unit, here);
     std::erase_if(pieces, [&](const Piece& piece) { return !wanted(parameter_of(piece)); });
     if (pieces.empty()) continue;
     write_tensor(program, state.master.slice, memory, [&](std::byte* slice) {
       for (const Piece& piece : pieces) {
         const model::Parameter& parameter = parameter_of(piece);
-        const auto runs = layout.logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count);
+        const auto runs =
+            layout.logical_runs(piece.parameter, here[Axis::tensor], piece.slice_begin, piece.count);
         std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
         with_type(type, [&]<class P>() { draw<P>(parameter, runs, piece.slice_begin, to, exec, seed); });
       }
@@ -186,7 +182,7 @@ void restore_shards(const Program& program, const program::JobTensors& tensors,
 }
 
 checkpoint::Place place_of(const Program& program, const Layout& layout) {
-  return {&layout, Coordinate(program.mesh, program.rank), shard_index(program)};
+  return {&layout, Coordinate(program.mesh, program.rank)};
 }
 
 }  // namespace ztrain::job

@@ -1,16 +1,100 @@
 #include "layout/layout.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/error.hpp"
 
 namespace ztrain {
 
-Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, int tensor_index)
+namespace {
+
+/// Parameters that follow one another, each on a multiple of the quantum, and where a shard may end among
+/// them: on multiples of `granule` from the first.
+struct Item {
+  std::vector<std::int64_t> counts;  ///< elements, by parameter
+  std::int64_t count = 0;            ///< to the end of the last
+  std::int64_t granule = quantum;
+
+  void add(std::int64_t elements) {
+    count = round_up(count, quantum) + elements;
+    counts.push_back(elements);
+  }
+};
+
+std::int64_t granule_of(const Shape& shape, Whole whole) {
+  if (whole < Whole::row || shape.size() < 2) return quantum;
+  const std::int64_t row = shape.back(), rows = whole == Whole::matrix ? shape[shape.size() - 2] : 1;
+  return std::max<std::int64_t>(1, row * rows);
+}
+
+/// shapes: by member. What is joined is one item; where its parameters do not have equal rows, or matrices
+/// are left whole, it lies in one shard.
+std::vector<Item> items_of(const std::vector<int>& members, const std::vector<Shape>& shapes, Whole whole,
+                           const std::vector<ParameterShape>& parameters) {
+  std::vector<Item> items;
+  int last = -1;
+  for (std::size_t m = 0; m < members.size(); ++m) {
+    const int joined = parameters[static_cast<std::size_t>(members[m])].joined;
+    const int first = joined < 0 ? members[m] : joined;
+    const std::int64_t granule = granule_of(shapes[m], whole);
+    const bool alone = std::exchange(last, first) != first;
+    if (alone) items.push_back({.counts = {}, .granule = granule});
+    Item& item = items.back();
+    item.add(elements(shapes[m]));
+    if (!alone && (whole == Whole::matrix || item.granule != granule)) item.granule = item.count;
+  }
+  return items;
+}
+
+/// The first place from `begin` on where no shard of this size ends within a granule of the item, or nothing.
+std::optional<std::int64_t> place_of(const Item& item, std::int64_t begin, std::int64_t shard) {
+  if (item.count == 0) return begin;
+  for (const bool again : {true, false}) {
+    const std::int64_t cut = (begin / shard + 1) * shard, step = std::lcm(item.granule, quantum);
+    if (begin + item.count <= cut) return begin;
+    const std::int64_t before = (cut - begin) / step * step, behind = item.count - before;
+    if (before > 0 && (behind <= shard || shard % item.granule == 0)) return cut - before;
+    if (again) begin = cut;
+  }
+  return std::nullopt;
+}
+
+bool fits(const std::vector<Item>& items, std::int64_t shard, int shards) {
+  std::int64_t end = 0;
+  for (const Item& item : items) {
+    const auto begin = place_of(item, round_up(end, quantum), shard);
+    if (!begin) return false;
+    end = *begin + item.count;
+  }
+  return end <= shard * shards;
+}
+
+/// The elements of each of so many shards: the fewest that hold all items, as far as halving finds them.
+std::int64_t shard_size(const std::vector<Item>& items, int shards) {
+  std::int64_t all = 0, rows = quantum;
+  for (const Item& item : items) {
+    all += round_up(item.count, quantum);
+    if (item.granule < item.count && rows <= all) rows = std::lcm(rows, item.granule);
+  }
+  const std::int64_t step = rows <= all / shards ? rows : quantum;
+  std::int64_t least = round_up(ceil_div(all, shards), step), most = round_up(all, step);
+  if (fits(items, least, shards)) return least;
+  while (least < most) {
+    const std::int64_t middle = (least + most) / 2 / step * step;
+    fits(items, middle, shards) ? most = middle : least = middle + step;
+  }
+  return most;
+}
+
+}  // namespace
+
+Layout::Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units, int tensor_index)
     : parameters_(std::move(parameters)), tensor_index_(tensor_index) {
-  units_.resize(static_cast<std::size_t>(units));
   by_parameter_.resize(parameters_.size());
-  std::vector<std::int64_t> end(units_.size(), 0), largest(units_.size(), 0);
+  std::vector<std::vector<int>> members(units.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const ParameterShape& parameter = parameters_[p];
     const TensorSlice& slice = parameter.slice;
@@ -19,19 +103,35 @@ Layout::Layout(std::vector<ParameterShape> parameters, int units, int shards, in
             "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, slice.dim,
             to_string(parameter.shape), slice.parts);
     by_parameter_[p] = {static_cast<int>(p), 0, 0};
-    if (parameter.unit < 0) continue;
-    const auto u = static_cast<std::size_t>(parameter.unit);
-    const Segment segment{static_cast<int>(p), end[u], ztrain::elements(slice_shape(static_cast<int>(p)))};
-    end[u] = round_up(segment.begin + segment.count, quantum);
-    largest[u] += round_up(ztrain::elements(slice.largest_part_of(parameter.shape)), quantum);
-    units_[u].segments.push_back(segment);
-    by_parameter_[p] = segment;
+    if (parameter.unit >= 0) members[static_cast<std::size_t>(parameter.unit)].push_back(static_cast<int>(p));
   }
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    units_[u].unit = static_cast<int>(u);
-    units_[u].shards = shards;
-    units_[u].shard_elements = round_up(ceil_div(end[u], shards), quantum);
-    units_[u].largest_elements = round_up(ceil_div(largest[u], shards), quantum) * shards;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    units_.push_back({units[u], static_cast<int>(u), {}});
+    lay_out(units_.back(), members[u]);
+  }
+}
+
+void Layout::lay_out(FlatUnit& unit, const std::vector<int>& members) {
+  std::vector<Shape> own, largest;
+  for (const int p : members) {
+    const ParameterShape& parameter = parameters_[static_cast<std::size_t>(p)];
+    own.push_back(slice_shape(p));
+    largest.push_back(parameter.slice.largest_part_of(parameter.shape));
+  }
+  const std::vector<Item> items = items_of(members, own, unit.whole, parameters_);
+  unit.shard_elements = shard_size(items, unit.shards);
+  unit.largest_elements =
+      shard_size(items_of(members, largest, unit.whole, parameters_), unit.shards) * unit.shards;
+  auto member = members.begin();
+  std::int64_t end = 0;
+  for (const Item& item : items) {
+    end = *place_of(item, round_up(end, quantum), unit.shard_elements);
+    for (const std::int64_t count : item.counts) {
+      const Segment segment{*member++, round_up(end, quantum), count};
+      end = segment.begin + count;
+      unit.segments.push_back(segment);
+      by_parameter_[static_cast<std::size_t>(segment.parameter)] = segment;
+    }
   }
 }
 
@@ -51,6 +151,11 @@ std::vector<Piece> Layout::pieces(int unit, std::int64_t begin, std::int64_t end
     if (from < to) found.push_back({s.parameter, from, from - s.begin, to - from});
   }
   return found;
+}
+
+std::vector<Piece> Layout::pieces(int unit, const Coordinate& at) const {
+  const std::int64_t begin = this->unit(unit).shard_begin(at);
+  return pieces(unit, begin, begin + this->unit(unit).shard_elements);
 }
 
 std::vector<LogicalRun> Layout::logical_runs(int parameter, int tensor_index, std::int64_t begin,
@@ -90,13 +195,21 @@ std::int64_t Layout::trained_count() const {
   return n;
 }
 
-bool owns(const Coordinate& at) {
-  return at[Axis::replicate] == 0;
+std::vector<AxisSet> axes_of_shards(const Layout& layout) {
+  std::vector<AxisSet> all;
+  for (const FlatUnit& unit : layout.units())
+    if (std::ranges::find(all, unit.shard_axes) == all.end()) all.push_back(unit.shard_axes);
+  return all;
 }
 
-bool owns(const Coordinate& at, const ParameterShape& parameter) {
+bool owns(const Coordinate& at) {
+  return at.index_in(token_axes.without(state_axes)) == 0;
+}
+
+bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter) {
   const bool first_stage = parameter.other_rank < 0 || at[Axis::pipeline] < parameter.other_rank;
-  return first_stage && owns(at) && (!parameter.slice.whole() || at[Axis::tensor] == 0);
+  return first_stage && at.index_in(token_axes.without(unit.shard_axes)) == 0 &&
+         (!parameter.slice.whole() || at[Axis::tensor] == 0);
 }
 
 }  // namespace ztrain

@@ -5,15 +5,15 @@
 //
 // A unit is what is gathered at once. Its parameters are laid one after the other in a flat range; each
 // starts on a multiple of the quantum and so do shard cuts, so nothing "must divide". Padding holds zeros and
-// has no logical index. Flat positions of parameters do not depend on the number of shards: only the padding
-// at the end does.
+// has no logical index. Unless cuts leave rows or matrices whole, flat positions of parameters do not depend
+// on the number of shards: only the padding at the end does.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/axes.hpp"
 #include "base/shape.hpp"
-#include "base/tensor_slice.hpp"
 #include "layout/mesh.hpp"
 
 namespace ztrain {
@@ -30,6 +30,7 @@ struct ParameterShape {
   bool trainable = true;
   bool adapter = false;  ///< no model that is read has it: it is drawn
   int other_rank = -1;   ///< of the pipeline, that has the same part of it; -1: none
+  int joined = -1;       ///< the first of the parameters that it follows without a gap; -1: none
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.
@@ -39,16 +40,25 @@ struct Segment {
   std::int64_t count = 0;  ///< elements of the tensor-parallel slice
 };
 
+/// How the state of a unit is cut into shards, and over which ranks its gradients are summed.
+struct UnitCut {
+  int shards = 1;                    ///< number of ranks over shard_axes
+  AxisSet shard_axes = state_axes;   ///< ranks that differ in other axes of tokens hold the same shard
+  AxisSet reduce_axes = token_axes;  ///< each rank of these has a term of the gradients
+  Whole whole = Whole::element;      ///< what no cut between shards divides
+};
+
 /// The flat range of one unit, cut into `shards` equal shards.
-struct FlatUnit {
+struct FlatUnit : UnitCut {
   int unit = 0;
   std::vector<Segment> segments;
-  int shards = 1;
   std::int64_t shard_elements = 0;  ///< multiple of the quantum
   /// elements() of a rank that has the largest part of every parameter. Ranks of the tensor axis may have
   /// parts of different sizes; what they must decide alike, they decide by this number.
   std::int64_t largest_elements = 0;
   std::int64_t elements() const { return shard_elements * shards; }
+  /// The first element of the shard of the rank at this place.
+  std::int64_t shard_begin(const Coordinate& at) const { return at.index_in(shard_axes) * shard_elements; }
 };
 
 /// A run of one parameter inside some flat range [begin, end): all in elements.
@@ -75,10 +85,9 @@ SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int tensor_
 
 class Layout {
  public:
-  /// units: number of units; shards: size of the group that parameters are sharded over; tensor_index: of
-  /// the rank along the tensor axis, which matters where parts are not equal. Throws Error when a dim that is
-  /// cut into equal parts does not divide, naming the parameter.
-  Layout(std::vector<ParameterShape> parameters, int units, int shards, int tensor_index = 0);
+  /// tensor_index: of the rank along the tensor axis, which matters where parts are not equal. Throws Error
+  /// when a dim that is cut into equal parts does not divide, naming the parameter.
+  Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units, int tensor_index = 0);
 
   const std::vector<ParameterShape>& parameters() const { return parameters_; }
   const std::vector<FlatUnit>& units() const { return units_; }
@@ -89,6 +98,8 @@ class Layout {
   Shape slice_shape(int parameter) const;
   /// The parameter runs in [begin, end) of a unit's flat range, in flat order.
   std::vector<Piece> pieces(int unit, std::int64_t begin, std::int64_t end) const;
+  /// The parameter runs in the shard of the rank at this place.
+  std::vector<Piece> pieces(int unit, const Coordinate& at) const;
   /// Runs of slice elements [begin, begin + count) of a parameter, for the rank at tensor_index along the
   /// tensor axis.
   std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin,
@@ -99,18 +110,23 @@ class Layout {
   std::int64_t trained_count() const;
 
  private:
+  void lay_out(FlatUnit& unit, const std::vector<int>& members);
+
   std::vector<ParameterShape> parameters_;
   int tensor_index_;
   std::vector<FlatUnit> units_;
   std::vector<Segment> by_parameter_;
 };
 
-/// True where this rank is the one that speaks for the elements of a parameter it holds in its shard: the
-/// copies over `replicate` (over `tensor`, for a parameter that is not sliced, and over `pipeline`, for one
-/// that two stages use) are left to the first of them. The only rule of ownership: norm, checkpoint and
-/// export use it.
-bool owns(const Coordinate& at, const ParameterShape& parameter);
-/// Whether it does of anything: a copy over `replicate` does not.
+/// The axes over which units are cut, each set once, in the order of the units.
+std::vector<AxisSet> axes_of_shards(const Layout& layout);
+
+/// True where this rank is the one that speaks for the elements of a parameter it holds in its shard of a
+/// unit: the copies over the axes of tokens that do not cut the unit (over `tensor`, for a parameter that is
+/// not sliced, and over `pipeline`, for one that two stages use) are left to the first of them. The only rule
+/// of ownership: norm, checkpoint and export use it.
+bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter);
+/// Whether the rank speaks for anything: a copy over axes that cut no state does not.
 bool owns(const Coordinate& at);
 
 }  // namespace ztrain

@@ -2,87 +2,13 @@
 // The device mesh as arithmetic: named axes, ranks in row-major order, outermost axis first. Links no MPI.
 
 #include <array>
-#include <cstdint>
 #include <functional>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/axes.hpp"
+
 namespace ztrain {
-
-enum class Axis : std::uint8_t { pipeline, replicate, shard, ring, context, tensor };
-
-/// What the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
-/// gradients are summed follows from this.
-struct AxisRow {
-  std::string_view name;
-  bool deals_sequences = false;  ///< each rank has other sequences
-  bool cuts_tokens = false;      ///< each has its part of the tokens of a sequence
-  bool cuts_state = false;       ///< each keeps its shard of what is sharded
-  bool follows = false;          ///< from other settings: people see it only where it is more than 1
-};
-/// In the order of Axis: outermost first. One that divides none of these divides the model.
-inline constexpr AxisRow axis_table[] = {
-    {.name = "pipeline"},
-    {.name = "replicate", .deals_sequences = true},
-    {.name = "shard", .deals_sequences = true, .cuts_state = true},
-    {.name = "ring", .cuts_tokens = true, .cuts_state = true, .follows = true},
-    {.name = "context", .cuts_tokens = true, .cuts_state = true},
-    {.name = "tensor"},
-};
-inline constexpr int axis_count = static_cast<int>(std::size(axis_table));
-constexpr std::string_view name_of(Axis axis) {
-  return axis_table[static_cast<int>(axis)].name;
-}
-
-/// A product of axes, as a bit mask. Ranks that differ only in these axes form one group. Beside whole axes
-/// it may hold inner factors of axes: groups of MeshShape::inner neighbours along them.
-class AxisSet {
- public:
-  constexpr AxisSet() = default;
-  constexpr AxisSet(Axis axis) : bits_(1u << static_cast<int>(axis)) {}
-  static constexpr AxisSet from_bits(std::uint32_t bits) {
-    AxisSet s;
-    s.bits_ = bits;
-    return s;
-  }
-  static constexpr AxisSet all() { return from_bits((1u << axis_count) - 1); }
-  /// The inner factor of an axis; it does not go with the whole axis.
-  static constexpr AxisSet inner(Axis axis) { return from_bits(1u << (axis_count + static_cast<int>(axis))); }
-
-  constexpr AxisSet operator|(AxisSet other) const { return from_bits(bits_ | other.bits_); }
-  constexpr bool contains(Axis axis) const { return (bits_ >> static_cast<int>(axis)) & 1u; }
-  constexpr bool contains_inner(Axis axis) const {
-    return (bits_ >> (axis_count + static_cast<int>(axis))) & 1u;
-  }
-  constexpr bool empty() const { return bits_ == 0; }
-  constexpr std::uint32_t bits() const { return bits_; }
-  constexpr bool operator==(const AxisSet&) const = default;
-
- private:
-  static_assert(2 * axis_count <= 31, "one bit for each axis, one for its inner factor, in an int");
-  std::uint32_t bits_ = 0;
-};
-constexpr AxisSet operator|(Axis a, Axis b) {
-  return AxisSet(a) | AxisSet(b);
-}
-
-/// The axes whose row says so.
-constexpr AxisSet axes_that(bool AxisRow::*does) {
-  AxisSet axes;
-  for (int i = 0; i < axis_count; ++i)
-    if (axis_table[i].*does) axes = axes | static_cast<Axis>(i);
-  return axes;
-}
-/// The axes over which whole sequences are dealt: what belongs together there is on one rank.
-inline constexpr AxisSet sequence_axes = axes_that(&AxisRow::deals_sequences);
-/// The axes over which the tokens of a micro-batch are split.
-inline constexpr AxisSet context_axes = axes_that(&AxisRow::cuts_tokens);
-/// The axes over which the tokens of a step are split.
-inline constexpr AxisSet token_axes = sequence_axes | context_axes;
-/// The axes over which shards are cut.
-inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
 
 /// "shard", "shard*context", "shard_inner", or "none".
 std::string to_string(AxisSet axes);

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/attributes.hpp"
+#include "base/axes.hpp"
 #include "base/dtype.hpp"
 #include "base/index.hpp"
 #include "base/shape.hpp"
-#include "base/tensor_slice.hpp"
 
 namespace ztrain::model {
 
@@ -69,7 +69,9 @@ struct Parameter {
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
-  TensorSlice slice{};  ///< over the tensor axis
+  TensorSlice slice{};              ///< over the tensor axis
+  AxisSet state_over = state_axes;  ///< axes, some of state_axes, over which a strategy may shard its state
+  Whole whole = Whole::element;     ///< what of it the family wants on one rank; the optimizer may want more
   /// Of a parameter that this rank holds whole: the rows that its value is, where it computes with those
   /// alone. end = 0: with all.
   Rows computed{};

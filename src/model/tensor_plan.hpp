@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/tensor_slice.hpp"
+#include "base/axes.hpp"
 #include "config/deck.hpp"
 #include "model/graph.hpp"
 

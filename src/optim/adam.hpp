@@ -10,6 +10,7 @@ namespace ztrain::optim {
 struct Adam {
   static constexpr std::string_view name = "adam";
   static constexpr std::string_view doc = "Adam with an L2 penalty in the gradient (Kingma and Ba, 2015)";
+  static constexpr Whole whole = Whole::element;
   static std::vector<StateInfo> states(const Settings& settings) { return AdamW::states(settings); }
 
   template <class A>

@@ -41,6 +41,7 @@ ZTRAIN_FUNCTION A adam_move(A g, const AdamCoefficients<A>& c, A& exp_avg, A& ex
 struct AdamW {
   static constexpr std::string_view name = "adamw";
   static constexpr std::string_view doc = "Adam with decoupled weight decay (Loshchilov and Hutter, 2019)";
+  static constexpr Whole whole = Whole::element;
   static std::vector<StateInfo> states(const Settings&) { return {{"exp_avg", {}}, {"exp_avg_sq", {}}}; }
 
   template <class A>

@@ -13,6 +13,7 @@ namespace ztrain::optim {
 struct AdamW8bit {
   static constexpr std::string_view name = "adamw_8bit";
   static constexpr std::string_view doc = "adamw with block-wise 8-bit moments (Dettmers et al., 2022)";
+  static constexpr Whole whole = Whole::block;
   using Uncoded = AdamW;                                ///< rule that steps the decoded states
   using Codecs = std::tuple<SignedCode, UnsignedCode>;  ///< codes of its states, each followed by its scales
 

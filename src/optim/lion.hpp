@@ -16,6 +16,7 @@ struct Lion {
   static constexpr std::string_view name = "lion";
   static constexpr std::string_view doc =
       "sign of an interpolated momentum, decoupled decay (Chen et al., 2023)";
+  static constexpr Whole whole = Whole::element;
   static std::vector<StateInfo> states(const Settings&) { return {{"exp_avg", {}}}; }
 
   template <class A>

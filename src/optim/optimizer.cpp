@@ -12,7 +12,7 @@ namespace {
 
 template <class... R>
 std::vector<Info> infos(std::tuple<R...>*) {
-  return {{R::name, R::doc, R::states}...};
+  return {{R::name, R::doc, R::whole, R::states}...};
 }
 
 }  // namespace

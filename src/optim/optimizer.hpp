@@ -5,6 +5,7 @@
 //
 // A rule R is a struct of
 // - name, doc: what a deck calls it, and a sentence for its readers;
+// - whole: what of a parameter one rank has to step;
 // - states(settings): what it keeps per parameter element. All-zero bytes are the state before the first
 // step;
 // - Coefficients<A>: the step's constants, made from (StepScalars, Settings, Group);
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/axes.hpp"
 #include "base/dtype.hpp"
 
 namespace ztrain::optim {
@@ -49,6 +51,7 @@ struct StateInfo {
 struct Info {
   std::string_view name;
   std::string_view doc;
+  Whole whole = Whole::element;  ///< what of a parameter one rank has to step
   /// Throws Error if the settings contradict each other.
   std::vector<StateInfo> (*states)(const Settings&);
 };

@@ -18,6 +18,7 @@ struct Sgd {
   static constexpr std::string_view name = "sgd";
   static constexpr std::string_view doc =
       "gradient descent, with momentum or Nesterov's (Sutskever et al., 2013)";
+  static constexpr Whole whole = Whole::element;
   static std::vector<StateInfo> states(const Settings& settings) {
     if (settings.nesterov && settings.momentum == 0)
       throw Error("sgd with nesterov needs a momentum above 0");

@@ -277,7 +277,7 @@ Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, co
 /// Programs.
 bool cut_nothing(const Cost& a, const Cost& b) {
   const program::JobSpec x = job_spec(a.deck, a.machine.target), y = job_spec(b.deck, b.machine.target);
-  return x.mesh == y.mesh && x.mesh.size(program::Cut::shard_axes()) == 1 &&
+  return x.mesh == y.mesh && x.mesh.size(state_axes) == 1 &&
          x.units.persistence_threshold == y.units.persistence_threshold &&
          x.sharding.secondary_shards == y.sharding.secondary_shards;
 }

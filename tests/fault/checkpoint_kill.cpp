@@ -40,8 +40,8 @@ void write_pids(const runtime::Session& session, const fs::path& folder) {
 void save_for_ever(const runtime::Session& session, const fs::path& folder) {
   MeshShape mesh;
   mesh[Axis::shard] = session.size();
-  const Layout layout(test::awkward_parameters(1, head_rows), 3, session.size());
-  const test::Place place{&layout, Coordinate(mesh, session.rank()), session.rank()};
+  const Layout layout(test::awkward_parameters(1, head_rows), {3, {session.size()}});
+  const test::Place place{&layout, Coordinate(mesh, session.rank())};
   test::Shards shards(place, DType::f32);
   const auto newest = checkpoint::newest(folder);
   session.barrier();
@@ -56,8 +56,8 @@ void save_for_ever(const runtime::Session& session, const fs::path& folder) {
 }
 
 void check(const fs::path& folder) {
-  const Layout layout(test::awkward_parameters(1, head_rows), 3, 1);
-  const test::Place place{&layout, Coordinate({}, 0), 0};
+  const Layout layout(test::awkward_parameters(1, head_rows), {3, {1}});
+  const test::Place place{&layout, Coordinate({}, 0)};
   for (const fs::path& path : checkpoint::list(folder)) {
     const std::int64_t step = step_of(path);
     REQUIRE(test::filled(place, DType::f32, step) == test::loaded(path, place, DType::f32),

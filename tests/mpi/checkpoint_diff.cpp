@@ -18,7 +18,7 @@ constexpr std::int64_t head = 30001;  // lm_head is read in several blocks
 
 class CheckpointDiff : public testing::Test {
  protected:
-  CheckpointDiff() : layout_(awkward_parameters(1, head), 3, 1), place_{&layout_, Coordinate({}, 0), 0} {}
+  CheckpointDiff() : layout_(awkward_parameters(1, head), {3, {1}}), place_{&layout_, Coordinate({}, 0)} {}
 
   template <class Change>
   fs::path save(std::int64_t step, const StateKinds& kinds, Change change) {

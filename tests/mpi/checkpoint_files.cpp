@@ -22,7 +22,7 @@ constexpr std::int64_t large_head = 60001;  // lm_head spans several checksum bl
 class CheckpointFiles : public testing::Test {
  protected:
   CheckpointFiles()
-      : layout_(awkward_parameters(1, large_head), 3, 1), place_{&layout_, Coordinate({}, 0), 0} {}
+      : layout_(awkward_parameters(1, large_head), {3, {1}}), place_{&layout_, Coordinate({}, 0)} {}
 
   fs::path save(std::int64_t step, std::int64_t salt = 0, int keep = 0) {
     Shards shards = filled(place_, DType::f32, salt);
@@ -83,8 +83,8 @@ TEST_F(CheckpointFiles, PartsOfAPieceAreVerifiedToo) {
   flip_byte(path / "shard_0000.h5", row.byte_offset);
   int failed = 0;
   for (int shard = 0; shard < 8; ++shard) {
-    const Layout eight(awkward_parameters(1, large_head), 3, 8);
-    failed += error_of_load(path, {&eight, Coordinate({}, 0), shard}) != "no error";
+    const Layout eight(awkward_parameters(1, large_head), {3, {8}});
+    failed += error_of_load(path, {&eight, Coordinate(test::mesh_of(1, 8, 1), shard)}) != "no error";
   }
   // The damaged block's readers fail, and no others.
   EXPECT_GE(failed, 1);
@@ -119,20 +119,20 @@ TEST_F(CheckpointFiles, AnotherModelIsRefused) {
   const fs::path path = save(1);
   auto parameters = awkward_parameters(1, large_head);
   parameters[0].shape = {98, 13};
-  const Layout reshaped(parameters, 3, 1);
-  std::string error = error_of_load(path, {&reshaped, Coordinate({}, 0), 0});
+  const Layout reshaped(parameters, {3, {1}});
+  std::string error = error_of_load(path, {&reshaped, Coordinate({}, 0)});
   EXPECT_TRUE(contains(error, "model.embed_tokens.weight") && contains(error, "[97, 13]") &&
               contains(error, "[98, 13]"))
       << error;
   parameters = awkward_parameters(1, large_head);
   parameters[5].name = "model.final_norm.weight";
-  const Layout renamed(parameters, 3, 1);
-  error = error_of_load(path, {&renamed, Coordinate({}, 0), 0});
+  const Layout renamed(parameters, {3, {1}});
+  error = error_of_load(path, {&renamed, Coordinate({}, 0)});
   EXPECT_TRUE(contains(error, "lacks 1 parameters of the model: model.final_norm.weight")) << error;
   parameters = awkward_parameters(1, large_head);
   parameters.pop_back();
-  const Layout smaller(parameters, 3, 1);
-  error = error_of_load(path, {&smaller, Coordinate({}, 0), 0});
+  const Layout smaller(parameters, {3, {1}});
+  error = error_of_load(path, {&smaller, Coordinate({}, 0)});
   EXPECT_TRUE(contains(error, "that the model lacks: lm_head.weight")) << error;
 }
 
@@ -140,8 +140,8 @@ TEST_F(CheckpointFiles, OtherFrozenParametersAreRefusedUnlessStatesAreSkipped) {
   const fs::path path = save(1);
   auto parameters = awkward_parameters(1, large_head);
   parameters[2].trainable = false;
-  const Layout frozen(parameters, 3, 1);
-  const Place place{&frozen, Coordinate({}, 0), 0};
+  const Layout frozen(parameters, {3, {1}});
+  const Place place{&frozen, Coordinate({}, 0)};
   const std::string error = error_of_load(path, place);
   EXPECT_TRUE(contains(error, "1 parameters were frozen and are trained now, or the reverse: " +
                                   parameters[2].name + "; set model.trainable"))

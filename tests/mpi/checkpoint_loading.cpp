@@ -80,16 +80,17 @@ Shards filled_elsewhere(const Place& place, const StateKinds& kinds, std::int64_
 class CheckpointLoading : public testing::Test {
  protected:
   CheckpointLoading() {
-    const Layout one(parameters(), 3, 1);
-    Shards saved = filled({&one, Coordinate({}, 0), 0}, DType::f32);
-    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, saved.states(), {{"step", 1}});
+    const Layout one(parameters(), {3, {1}});
+    Shards saved = filled({&one, Coordinate({}, 0)}, DType::f32);
+    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0)}, saved.states(), {{"step", 1}});
   }
   /// Each shard of a layout of one, and of three.
   template <class Visit>
   static void for_each_place(Visit visit) {
     for (const int count : {1, 3}) {
-      const Layout cut(parameters(), 3, count);
-      for (int shard = 0; shard < count; ++shard) visit({&cut, Coordinate({}, 0), shard});
+      const Layout cut(parameters(), {3, {count}});
+      for (int shard = 0; shard < count; ++shard)
+        visit({&cut, Coordinate(test::mesh_of(1, count, 1), shard)});
     }
   }
 
@@ -104,7 +105,7 @@ TEST_F(CheckpointLoading, FillsWhatTheCpuDoesNotReachAFewMebibytesAtATime) {
       const Shards found = filled_elsewhere(place, plain_states(model), most, [&](auto& states) {
         checkpoint::load(path_, place, states, {});
       });
-      EXPECT_TRUE(filled(place, model) == found) << "shard " << place.shard_index;
+      EXPECT_TRUE(filled(place, model) == found) << "shard " << place.at[Axis::shard];
       EXPECT_GT(most, checkpoint_part);
       EXPECT_LE(most, 2 * checkpoint_part);
     }
@@ -113,8 +114,8 @@ TEST_F(CheckpointLoading, FillsWhatTheCpuDoesNotReachAFewMebibytesAtATime) {
 
 /// Parts that are wider than they were written are no larger for it.
 TEST_F(CheckpointLoading, WidensNoMoreAtATime) {
-  const Layout one(parameters(), 3, 1);
-  const Place place{&one, Coordinate({}, 0), 0};
+  const Layout one(parameters(), {3, {1}});
+  const Place place{&one, Coordinate({}, 0)};
   Shards narrow = filled(place, DType::bf16);
   checkpoint::save(temporary_.path(), 2, place, narrow.states(), {{"step", 2}});
   for (const DType model : {DType::f32, DType::f64}) {
@@ -145,12 +146,12 @@ TEST_F(CheckpointLoading, PassesThePageCache) {
   for_each_place([&](const Place& place) {
     for (const DType model : {DType::f32, DType::bf16}) {
       EXPECT_TRUE(filled(place, model) == load(place, plain_states(model), checkpoint::PageCache::past))
-          << "shard " << place.shard_index;
+          << "shard " << place.at[Axis::shard];
       EXPECT_FALSE(file.is_cached());
     }
   });
-  const Layout one(parameters(), 3, 1);
-  const Place place{&one, Coordinate({}, 0), 0};
+  const Layout one(parameters(), {3, {1}});
+  const Place place{&one, Coordinate({}, 0)};
   load(place, plain_states(DType::f32), checkpoint::PageCache::through);
   EXPECT_TRUE(file.is_cached());
   const auto middle = file.size() / 2;
@@ -166,7 +167,7 @@ TEST_F(CheckpointLoading, ImportsWeightsInTheSameWay) {
     std::int64_t most = 0;
     const Shards found = filled_elsewhere(
         place, weights, most, [&](auto& states) { checkpoint::import_weights(path_, place, states, {}); });
-    EXPECT_TRUE(filled(place, weights) == found) << "shard " << place.shard_index;
+    EXPECT_TRUE(filled(place, weights) == found) << "shard " << place.at[Axis::shard];
     EXPECT_GT(most, 0);
     EXPECT_LE(most, checkpoint_part);
   });

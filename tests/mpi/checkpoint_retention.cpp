@@ -38,7 +38,7 @@ using Steps = std::vector<std::int64_t>;
 
 class CheckpointRetention : public testing::Test {
  protected:
-  CheckpointRetention() : layout_(awkward_parameters(1), 3, 1), place_{&layout_, Coordinate({}, 0), 0} {}
+  CheckpointRetention() : layout_(awkward_parameters(1), {3, {1}}), place_{&layout_, Coordinate({}, 0)} {}
 
   checkpoint::Saved save(std::int64_t step, const checkpoint::SaveOptions& options = {}) {
     Shards shards = filled(place_, DType::f32, step);

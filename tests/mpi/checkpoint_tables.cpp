@@ -40,13 +40,14 @@ std::string bytes_of(const PieceRow& row) {
 
 class CheckpointTables : public testing::Test {
  protected:
-  CheckpointTables() : layout_(awkward_parameters(1), 3, 2), place_{&layout_, Coordinate({}, 0), 0} {}
+  CheckpointTables()
+      : layout_(awkward_parameters(1), {3, {2}}), place_{&layout_, Coordinate(mesh_of(1, 2, 1), 0)} {}
 
   /// Saves a layout of one shard: this is one rank.
   fs::path save(const StateKinds& kinds) {
-    const Layout one(awkward_parameters(1), 3, 1);
-    Shards shards = filled({&one, Coordinate({}, 0), 0}, kinds);
-    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0), 0}, shards.states(), {{"step", 1}});
+    const Layout one(awkward_parameters(1), {3, {1}});
+    Shards shards = filled({&one, Coordinate({}, 0)}, kinds);
+    checkpoint::save(temporary_.path(), 1, {&one, Coordinate({}, 0)}, shards.states(), {{"step", 1}});
     return temporary_.path() / "step_1";
   }
   std::string error_of_load(const fs::path& path, const StateKinds& kinds) {

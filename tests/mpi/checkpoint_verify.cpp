@@ -32,8 +32,8 @@ class CheckpointVerify : public testing::Test {
   CheckpointVerify() { path_ = save(quantised_states(DType::bf16)); }
 
   fs::path save(const StateKinds& kinds, std::int64_t head = 1001) {
-    const Layout layout(awkward_parameters(1, head), 3, 1);
-    const Place place{&layout, Coordinate({}, 0), 0};
+    const Layout layout(awkward_parameters(1, head), {3, {1}});
+    const Place place{&layout, Coordinate({}, 0)};
     Shards shards = filled(place, kinds);
     const nlohmann::json metadata{{"step", 1}, {"rate", 1e-30}, {"deck", "[run]\nsteps = 1\n"}};
     checkpoint::save(temporary_.path(), 1, place, shards.states(), metadata);

@@ -70,9 +70,9 @@ TEST_F(Export, RanksShareTheBytes) {
 /// Small whole numbers: the sums are exact.
 TEST_F(Export, AdaptersAreAddedWithTheirScale) {
   const Layout layout(
-      {{"m.weight", {3, 4}, {}}, {"m.lora_A.weight", {2, 4}, {}}, {"m.lora_B.weight", {3, 2}, {}}}, 1,
-      ranks());
-  const Place place{&layout, Coordinate(mesh_of(1, ranks(), 1), session().rank()), session().rank()};
+      {{"m.weight", {3, 4}, {}}, {"m.lora_A.weight", {2, 4}, {}}, {"m.lora_B.weight", {3, 2}, {}}},
+      {{ranks()}});
+  const Place place{&layout, Coordinate(mesh_of(1, ranks(), 1), session().rank())};
   Shards shards = filled(place, DType::f32);
   checkpoint::save(folder_, 1, place, shards.states(), {{"step", 1}});
   checkpoint::Exported exported;

@@ -278,7 +278,7 @@ std::vector<double> gradient(const TinyModel& m, program::Precision precision, i
       put(test::read_elements<double>(worker, unit.optimizer[0].whole, segment.begin, segment.count));
     else
       put(test::read_elements<float>(worker, unit.optimizer[0].whole, segment.begin, segment.count));
-    if (!owns(at, parameter)) std::ranges::fill(whole, 0);
+    if (!owns(at, job.layout.unit(parameter.unit), parameter)) std::ranges::fill(whole, 0);
     all.insert(all.end(), whole.begin(), whole.end());
   }
   MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);

@@ -72,6 +72,14 @@ inline std::vector<ParameterShape> awkward_parameters(int tensor, std::int64_t h
           {"lm_head.weight", {head, 13}, {}, 2, true}};
 }
 
+inline MeshShape mesh_of(int replicate, int shard, int tensor) {
+  MeshShape mesh;
+  mesh[Axis::replicate] = replicate;
+  mesh[Axis::shard] = shard;
+  mesh[Axis::tensor] = tensor;
+  return mesh;
+}
+
 /// As if its index.h5 had been saved with what a test has put there.
 inline void reseal(const std::filesystem::path& checkpoint) {
   checkpoint::write_metadata_file(checkpoint,
@@ -97,9 +105,9 @@ class Shards {
       const StateShard& s = states_[i];
       clear(i, std::byte{0});
       const FlatUnit& unit = place_.layout->unit(s.unit);
-      const std::int64_t begin = place_.shard_index * unit.shard_elements;
+      const std::int64_t begin = unit.shard_begin(place_.at);
       const std::int64_t state = static_cast<std::int64_t>(i) / std::ssize(place_.layout->units());
-      for (const Piece& piece : place_.layout->pieces(s.unit, begin, begin + unit.shard_elements))
+      for (const Piece& piece : place_.layout->pieces(s.unit, place_.at))
         s.granule == 1 ? fill_elements(s, state, piece, begin, salt)
                        : fill_blocks(s, state, piece, begin, salt);
     }

@@ -14,22 +14,12 @@ inline int ranks() {
   return session().size();
 }
 
-inline MeshShape mesh_of(int replicate, int shard, int tensor) {
-  MeshShape mesh;
-  mesh[Axis::replicate] = replicate;
-  mesh[Axis::shard] = shard;
-  mesh[Axis::tensor] = tensor;
-  return mesh;
-}
-
 /// One rank of a mesh: its layout and its place.
 struct Rank {
   Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
-      : layout(awkward_parameters(mesh[Axis::tensor], head), 3, mesh[Axis::shard],
+      : layout(awkward_parameters(mesh[Axis::tensor], head), {3, {mesh[Axis::shard]}},
                Coordinate(mesh, rank)[Axis::tensor]),
-        place{&layout, Coordinate(mesh, rank), 0} {
-    place.shard_index = place.at[Axis::shard];
-  }
+        place{&layout, Coordinate(mesh, rank)} {}
   Rank(const Rank&) = delete;
   Layout layout;
   Place place;

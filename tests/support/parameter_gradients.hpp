@@ -29,16 +29,15 @@ inline void add_own_gradients(const job::Worker& worker, StepResult& result) {
   const program::Job& job = worker.job();
   const Layout& layout = job.layout;
   const Coordinate at(job.train().mesh, job.train().rank);
-  const int shard = at.index_in(state_axes);
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = job.tensors.units[static_cast<std::size_t>(unit.unit)];
-    const std::int64_t begin = shard * unit.shard_elements;
+    const std::int64_t begin = unit.shard_begin(at);
     if (state.optimizer.empty()) continue;
-    for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
+    for (const Piece& piece : layout.pieces(unit.unit, at)) {
       const ParameterShape& p = layout.parameters()[static_cast<std::size_t>(piece.parameter)];
       std::vector<double>& whole = result.gradients[p.name];
       whole.resize(static_cast<std::size_t>(elements(p.shape)));
-      if (!owns(at, p)) continue;
+      if (!owns(at, unit, p)) continue;
       const auto moments =
           read_elements<double>(worker, state.optimizer[0].slice, piece.flat_begin - begin, piece.count);
       for (const LogicalRun& run :

@@ -118,7 +118,7 @@ class Importer {
 
   void fill(const StateShard& shard) {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
-    const std::int64_t begin = place_.shard_index * unit.shard_elements, size = size_of(shard.dtype);
+    const std::int64_t begin = unit.shard_begin(place_.at), size = size_of(shard.dtype);
     HostWindow window(shard, block_elements * size);
     std::int64_t written = 0;  // bytes, from the start of the shard
     for (const Piece& piece : pieces(shard)) {
@@ -140,9 +140,7 @@ class Importer {
  private:
   /// Returns the pieces that the source has.
   std::vector<Piece> pieces(const StateShard& shard) const {
-    const FlatUnit& unit = place_.layout->unit(shard.unit);
-    const std::int64_t begin = place_.shard_index * unit.shard_elements;
-    auto found = place_.layout->pieces(shard.unit, begin, begin + unit.shard_elements);
+    auto found = place_.layout->pieces(shard.unit, place_.at);
     std::erase_if(found, [&](const Piece& p) { return !source_.shapes().contains(parameter(p).name); });
     return found;
   }

@@ -13,6 +13,7 @@
 #include "base/index.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/target.hpp"
+#include "layout/layout.hpp"
 #include "layout/mesh.hpp"
 #include "layout/token_order.hpp"
 
@@ -230,6 +231,7 @@ struct Program {
   std::vector<std::string> blocks;  ///< names: of forward, backward and recompute
   std::vector<std::string> units;   ///< names: of what is gathered, reduced and stepped
   std::vector<std::int64_t> unit_elements;  ///< by unit: of its flat range
+  std::vector<UnitCut> unit_cuts;           ///< by unit
   std::vector<ParameterPlace> parameters;   ///< in the order of their units and places; of inference none
   std::vector<Tensor> tensors;
   std::vector<Op> ops;

@@ -30,20 +30,32 @@ Tensor persistent(std::string name, DType dtype, Shape shape, Category category)
 
 namespace {
 
-Layout make_layout(const model::Graph& graph, const Coordinate& at) {
-  std::vector<ParameterShape> shapes;
-  for (const model::Parameter& p : graph.parameters)
-    shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank});
-  return Layout(std::move(shapes), static_cast<int>(graph.units.size()), at.mesh().size(Cut::shard_axes()),
-                at[Axis::tensor]);
+/// By unit. The axes are those of its parameters, which are all the same. Whole is the coarsest of what its
+/// parameters, their codes and the optimizer ask for.
+std::vector<UnitCut> unit_cuts(const RankGraph& of, Whole optimizer) {
+  const model::Graph& graph = of.graph;
+  std::vector<UnitCut> cuts(graph.units.size());
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    const model::Parameter& p = graph.parameters[i];
+    if (p.unit < 0) continue;
+    REQUIRE(p.state_over.without(state_axes).empty(), "{}: state is not sharded over {}", p.name,
+            to_string(p.state_over.without(state_axes)));
+    UnitCut& cut = cuts[at(p.unit)];
+    cut.shard_axes = p.state_over;
+    cut.shards = of.at.mesh().size(cut.shard_axes);
+    cut.reduce_axes = of.placed.summed_over.empty() ? AxisSet() : of.placed.summed_over[i];
+    cut.whole = std::max({cut.whole, p.whole, p.coded() ? Whole::block : Whole::element,
+                          p.trainable ? optimizer : Whole::element});
+  }
+  return cuts;
 }
 
-/// By unit: those of its parameters, which are all the same.
-std::vector<AxisSet> summed_over_of_units(const model::Graph& graph, const Placed& placed) {
-  std::vector<AxisSet> axes(graph.units.size());
-  for (std::size_t p = 0; p < placed.summed_over.size(); ++p)
-    if (graph.parameters[p].unit >= 0) axes[at(graph.parameters[p].unit)] = placed.summed_over[p];
-  return axes;
+Layout make_layout(const RankGraph& of, Whole optimizer) {
+  std::vector<ParameterShape> shapes;
+  for (const model::Parameter& p : of.graph.parameters)
+    shapes.push_back(
+        {p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank, p.joined});
+  return Layout(std::move(shapes), unit_cuts(of, optimizer), of.at[Axis::tensor]);
 }
 
 std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layout& layout) {
@@ -92,6 +104,7 @@ std::shared_ptr<PipelineSteps> steps_of(const JobSpec& spec) {
 void note_parameters(Program& program, const model::Graph& graph, const Cut& cut) {
   for (const FlatUnit& unit : cut.layout.units()) {
     program.unit_elements.push_back(unit.elements());
+    program.unit_cuts.push_back(unit);
     for (const Segment& s : unit.segments) {
       const ParameterShape& shape = cut.layout.parameters()[at(s.parameter)];
       const auto p = at(s.parameter);
@@ -111,15 +124,15 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec, training);
   RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
   run_graph_passes(of_rank);
+  const optim::Info* const optimizer = training ? &optim::find(spec.optimizer.options.name) : nullptr;
+  Layout layout = make_layout(of_rank, optimizer ? optimizer->whole : Whole::element);
   graph = std::move(of_rank.graph);
-  Layout layout = make_layout(graph, of_rank.at);
   std::vector<model::Unit> units = graph.units;
-  std::vector<AxisSet> summed_over = summed_over_of_units(graph, of_rank.placed);
   std::vector<model::Rows> computed = computed_elements(graph, layout);
   Base base{std::move(graph),
             std::move(stages),
             Cut{of_rank.at, std::move(layout), spec.strategy, spec.precision, std::move(units),
-                std::move(summed_over), std::move(computed)},
+                std::move(computed)},
             {},
             {},
             steps_of(spec)};
@@ -133,8 +146,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
   if (training) note_parameters(p, base.graph, base.cut);
   base.tensors.optimizer_states =
-      training ? optim::find(spec.optimizer.options.name).states(spec.optimizer.settings())
-               : std::vector<optim::StateInfo>{};
+      optimizer ? optimizer->states(spec.optimizer.settings()) : std::vector<optim::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
   give_homes(p, base.cut, base.tensors.units, spec.offload);
   if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))
@@ -278,8 +290,8 @@ std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobS
   std::map<std::array<int, 6>, std::vector<int>> classes;
   for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
     const Coordinate at(spec.mesh, rank);
-    const int part = spec.sharding.secondary_shards ? at.index_in(Cut::inner_axes()) : 0;
-    const int shard = codes ? at.index_in(Cut::shard_axes()) : 0;
+    const int part = spec.sharding.secondary_shards ? at.index_in(inner_axes(state_axes)) : 0;
+    const int shard = codes ? at.index_in(state_axes) : 0;
     const int owner = spec.snapshots == Snapshots::of_savers && owns(at) ? 1 : 0;
     classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0, owner}]
         .push_back(rank);

@@ -74,7 +74,9 @@ void expand_step(Making& m) {
     options.recompute = m.spec.recompute;
     options.late_weights = m.spec.pipeline.late_weights;
     options.gradients = m.spec.precision.gradients;
-    options.accumulate_locally = !m.spec.sharding.reduce.every_micro || m.base.cut.shards() == 1;
+    for (const ParameterShape& p : m.base.cut.layout.parameters())
+      options.accumulate_locally.push_back(!m.spec.sharding.reduce.every_micro || p.unit < 0 ||
+                                           !m.base.cut.is_cut(p.unit));
   }
   m.step = expand(std::move(m.program()), m.base.graph, options);
   if (!options.training) return;
@@ -209,7 +211,7 @@ constexpr ProgramPass step_passes[] = {
        if (m.spec.overlap_tensor) overlap_products(m.program(), Axis::tensor);
      }},
     {forward, shard_step},
-    {{load}, [](Making& m) { derive_copies(m.program(), m.base.tensors); }},
+    {{load}, [](Making& m) { derive_copies(m.program(), m.base.cut.layout, m.base.tensors); }},
     {{train}, step_parameters},
     {{evaluate},
      [](Making& m) { append_partials(m.program(), m.base.cut, m.base.tensors, m.step.results, {}); }},

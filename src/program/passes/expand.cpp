@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 
 #include "base/error.hpp"
@@ -177,7 +178,7 @@ class Expander {
 
   void start_backward(int micro, MicroBatch& m) {
     m.seen = m.values;
-    if (gradients_.empty() || !options_.accumulate_locally) add_parameter_gradients(micro);
+    add_parameter_gradients(micro);
     m.tape = std::make_unique<Tape>(result_.program, graph_, gradients_.back(), micro);
   }
 
@@ -242,12 +243,17 @@ class Expander {
   }
 
   void add_parameter_gradients(int micro) {
-    ParameterGradients& g = gradients_.emplace_back();
-    for (const model::Parameter& p : graph_.parameters)
-      g.tensor.push_back(placeholder(fmt::format("grad.{}.{}", p.name, micro), options_.gradients,
-                                     graph_.value(p.value).shape, Category::gradient));
-    g.written.assign(graph_.parameters.size(), false);
-    result_.gradients.push_back(g.tensor);
+    std::vector<TensorId> set;
+    for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
+      const model::Parameter& p = graph_.parameters[i];
+      const bool known =
+          !gradients_.empty() && i < options_.accumulate_locally.size() && options_.accumulate_locally[i];
+      set.push_back(known ? gradients_.front().tensor[i]
+                          : placeholder(fmt::format("grad.{}.{}", p.name, micro), options_.gradients,
+                                        graph_.value(p.value).shape, Category::gradient));
+    }
+    gradients_.push_back({std::move(set), written_});
+    result_.gradients.push_back(gradients_.back().tensor);
   }
 
   TensorId input(const std::string& name, int micro) { return persistent(input_name(name, micro)); }
@@ -274,6 +280,7 @@ class Expander {
   std::vector<bool> boundary_;
   std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
   std::map<int, MicroBatch> micros_;
+  std::set<TensorId> written_;                ///< gradients of parameters
   std::deque<ParameterGradients> gradients_;  ///< by set: tapes refer to them
 };
 

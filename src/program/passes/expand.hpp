@@ -24,8 +24,8 @@ struct ExpandOptions {
   Recompute recompute;
   LateWeights late_weights = LateWeights::all;
   DType gradients = DType::f32;
-  /// One set of gradients, to which every micro-batch adds; otherwise one for each of them.
-  bool accumulate_locally = false;
+  /// By parameter: every micro-batch adds to one gradient; otherwise each has one. None: each has one of all.
+  std::vector<bool> accumulate_locally;
 };
 
 struct Expanded {

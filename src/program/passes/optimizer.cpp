@@ -28,10 +28,10 @@ TensorId add_struct(Program& program, const std::string& name) {
 
 /// Of the gradient slice what this rank speaks for.
 std::vector<Elements> owned_pieces(const Cut& cut, const FlatUnit& unit) {
-  const std::int64_t begin = cut.shard_index() * unit.shard_elements;
+  const std::int64_t begin = unit.shard_begin(cut.at);
   std::vector<Elements> pieces;
-  for (const Piece& p : cut.layout.pieces(unit.unit, begin, begin + unit.shard_elements))
-    if (owns(cut.at, cut.layout.parameters()[at(p.parameter)]))
+  for (const Piece& p : cut.layout.pieces(unit.unit, cut.at))
+    if (owns(cut.at, unit, cut.layout.parameters()[at(p.parameter)]))
       pieces.push_back({p.flat_begin - begin, p.count});
   return pieces;
 }
@@ -68,9 +68,10 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Opt
          std::move(outputs));
 }
 
-void share(Program& program, const std::string& name, const State& state) {
+void share(Program& program, const FlatUnit& unit, const State& state) {
   if (state.slice != state.whole)
-    emit_all_gather(program, name, state.slice, state.whole, Cut::shard_axes(), {ActionKind::gather, -1, -1});
+    emit_all_gather(program, program.units[at(unit.unit)], state.slice, state.whole, unit.shard_axes,
+                    {ActionKind::gather, -1, -1});
 }
 
 }  // namespace
@@ -202,20 +203,21 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
     step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole);
-    if (cut.strategy.optimizer_sharded) share(program, program.units[u], tensors.units[u].parameters);
+    if (cut.strategy.optimizer_sharded)
+      share(program, cut.layout.unit(static_cast<int>(u)), tensors.units[u].parameters);
   }
   if (optimizer.options.during_backward) step_during_backward(program, begin, cut, tensors, losses);
 }
 
-void derive_copies(Program& program, const JobTensors& tensors) {
-  for (std::size_t u = 0; u < tensors.units.size(); ++u) {
-    const UnitState& s = tensors.units[u];
-    const std::string& name = program.units[u];
-    const Action action{ActionKind::load, static_cast<int>(u), -1};
+void derive_copies(Program& program, const Layout& layout, const JobTensors& tensors) {
+  for (const FlatUnit& unit : layout.units()) {
+    const UnitState& s = tensors.units[at(unit.unit)];
+    const std::string& name = program.units[at(unit.unit)];
+    const Action action{ActionKind::load, unit.unit, -1};
     if (s.separate_master) emit_cast(program, name, s.master.slice, s.parameters.slice, action);
-    share(program, name, s.parameters);
-    if (s.separate_master) share(program, name, s.master);
-    for (const State& state : s.optimizer) share(program, name, state);
+    share(program, unit, s.parameters);
+    if (s.separate_master) share(program, unit, s.master);
+    for (const State& state : s.optimizer) share(program, unit, state);
   }
 }
 

@@ -21,7 +21,7 @@ void append_partials(Program& program, const Cut& cut, const JobTensors& tensors
 OpId next_reduction(const Program& program, OpId last, OpId end);
 
 /// Appends what derives every copy from this rank's slices of master weights and moments.
-void derive_copies(Program& program, const JobTensors& tensors);
+void derive_copies(Program& program, const Layout& layout, const JobTensors& tensors);
 
 /// Sets pieces, lr_scales and weight_decays of an op that steps this rank's part of a unit.
 void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& state, int unit,

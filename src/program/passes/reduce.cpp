@@ -51,7 +51,7 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   const Action action{ActionKind::reduce, buffer.unit, buffer.last_micro};
   const std::string name = unit_name(program, buffer.unit);
   TensorId& slice = accumulators_[at(buffer.unit)];
-  if (cut_.shards() == 1) {
+  if (!cut_.is_cut(buffer.unit)) {
     slice = buffer.tensor;
     if (buffer.final && (!copies(buffer.unit).empty() || of_two_stages(buffer.unit)))
       slice = widened(program, buffer, action);
@@ -68,10 +68,10 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
 
 /// What the optimizer reads, which steps all or a shard.
 TensorId GradientReducer::whole_of(Program& program, int unit, TensorId slice, Action action) const {
-  if (cut_.strategy.optimizer_sharded || cut_.shards() == 1) return slice;
+  if (cut_.strategy.optimizer_sharded || !cut_.is_cut(unit)) return slice;
   const TensorId whole =
       add_gradient(program, unit, "gradient.whole.", program.tensor(slice).dtype, flat(unit).elements());
-  emit_all_gather(program, unit_name(program, unit), slice, whole, Cut::shard_axes(), action);
+  emit_all_gather(program, unit_name(program, unit), slice, whole, flat(unit).shard_axes, action);
   return whole;
 }
 
@@ -120,28 +120,28 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
     wire = add_gradient(program, buffer.unit, "gradient.wire.", p.reduce, flat(buffer.unit).elements());
     emit_cast(program, name, buffer.tensor, wire, action);
   }
-  const std::int64_t count = flat(buffer.unit).shard_elements;
+  const FlatUnit& unit = flat(buffer.unit);
+  const std::int64_t count = unit.shard_elements;
   const bool first = slice == no_tensor;
   if (first) slice = add_gradient(program, buffer.unit, "gradient.shard.", sum_type(p), count);
   const std::int64_t bucket =
-      options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / cut_.shards()) : count;
+      options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / unit.shards) : count;
   TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
   for (std::int64_t begin = 0; begin < count; begin += bucket) {
     const std::int64_t n = std::min(bucket, count - begin);
     const TensorId out =
         n == count ? slice : program.add_view(program.tensor(slice).name + ".bucket", slice, begin, n);
-    emit_reduce_scatter(program, name, {wire, begin}, out, Cut::shard_axes(), !first, action, workspace);
+    emit_reduce_scatter(program, name, {wire, begin}, out, unit.shard_axes, !first, action, workspace);
     workspace = program.ops.back().outputs.back();
   }
 }
 
 /// The axes over which a unit's gradient is a sum beside those of the reduce-scatter.
 AxisSet GradientReducer::copies(int unit) const {
-  const AxisSet summed = cut_.summed_over[at(unit)];
+  const AxisSet summed = flat(unit).reduce_axes.without(flat(unit).shard_axes);
   AxisSet axes;
   for (int a = 0; a < axis_count; ++a)
-    if (const auto axis = static_cast<Axis>(a);
-        summed.contains(axis) && !Cut::shard_axes().contains(axis) && cut_.at.mesh()[axis] > 1)
+    if (const auto axis = static_cast<Axis>(a); summed.contains(axis) && cut_.at.mesh()[axis] > 1)
       axes = axes | axis;
   return axes;
 }

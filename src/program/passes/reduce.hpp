@@ -18,8 +18,8 @@ struct ReduceOptions {
   bool overlap = true;
 };
 
-/// The reduced gradient of each unit, summed over the whole data-parallel group (and over `tensor` where
-/// Cut::summed_over says so): this rank's shard, and the whole flat range where the optimizer is not sharded.
+/// The reduced gradient of each unit, summed over its UnitCut::reduce_axes: this rank's shard, and the whole
+/// flat range where the optimizer is not sharded.
 struct ReducedGradient {
   TensorId slice = no_tensor;
   TensorId whole = no_tensor;

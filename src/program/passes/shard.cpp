@@ -21,7 +21,8 @@ class Sharder {
         states_(states),
         options_(options),
         reducer_(cut, options.reduce) {
-    REQUIRE(!options.secondary_shards || cut.at.mesh().size(Cut::inner_axes()) > 1,
+    const auto has_inner = [&](const FlatUnit& unit) { return inner_ranks(unit.unit) > 1; };
+    REQUIRE(!options.secondary_shards || std::ranges::any_of(cut.layout.units(), has_inner),
             "sharding.reshard_after_forward: a group of one rank cannot share a copy");
     ops_ = std::move(in_.program.ops);
     in_.program.ops.clear();
@@ -61,7 +62,9 @@ class Sharder {
   const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
   /// Whether ops read a copy of it that lives for a while: of shards, or of what is at home elsewhere.
   bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)]; }
-  bool is_cut(int unit) const { return cut_.shards() > 1 && cut_.shards_parameters(unit); }
+  bool is_cut(int unit) const { return cut_.is_cut(unit) && cut_.shards_parameters(unit); }
+  AxisSet inner_of(int unit) const { return inner_axes(flat(unit).shard_axes); }
+  int inner_ranks(int unit) const { return cut_.at.mesh().size(inner_of(unit)); }
 
   void index_placeholders() {
     parameter_of_.assign(in_.program.tensors.size(), -1);
@@ -141,7 +144,7 @@ class Sharder {
       const Action action{ActionKind::gather, unit, micro_at(g.first)};
       if (is_cut(unit))
         emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
-                        near ? Cut::inner_axes() : Cut::shard_axes(), action);
+                        near ? inner_of(unit) : flat(unit).shard_axes, action);
       else
         fetch_whole(unit, buffer, action);
       gathered_[at(number)].push_back(buffer);
@@ -162,7 +165,7 @@ class Sharder {
       const int unit = members_[at(g.unit)][i];
       const TensorId gathered = gathered_[at(number)][i];
       const Action action{ActionKind::release, unit, micro_at(g.last)};
-      if (options_.secondary_shards && again && secondary_[at(unit)] == no_tensor)
+      if (options_.secondary_shards && again && inner_ranks(unit) > 1 && secondary_[at(unit)] == no_tensor)
         keep_secondary(unit, gathered, action);
       emit_release(program(), gathered, action);
     }
@@ -170,8 +173,8 @@ class Sharder {
 
   /// This rank's part of what its neighbours together keep of a gathered unit.
   void keep_secondary(int unit, TensorId gathered, Action action) {
-    const AxisSet inner = Cut::inner_axes();
-    const std::int64_t count = flat(unit).elements() / cut_.at.mesh().size(inner);
+    const AxisSet inner = inner_of(unit);
+    const std::int64_t count = flat(unit).elements() / inner_ranks(unit);
     const Tensor& whole = program().tensor(gathered);
     const std::string name = whole.name + ".part";
     secondary_[at(unit)] = add(program(), unit, "secondary.", whole.dtype, count, Category::gathered);

@@ -65,9 +65,8 @@ TensorId Tape::fresh(model::ValueId v) {
 GradientTarget Tape::target(model::ValueId v) {
   if (const int p = graph_.value(v).parameter; p >= 0) {
     if (!wants(v)) return {fresh(v), false};
-    const GradientTarget target{gradients_.tensor[at(p)], gradients_.written[at(p)]};
-    gradients_.written[at(p)] = true;
-    return target;
+    const TensorId gradient = gradients_.tensor[at(p)];
+    return {gradient, !gradients_.written.insert(gradient).second};
   }
   Entry& e = entry(v);
   if (e.tensor == no_tensor) {

@@ -2,6 +2,7 @@
 // Emits the backward ops of one micro-batch, one node at a time, last node first. Adjoint rules
 // (program/ops) are written against this.
 
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,10 +21,10 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
-/// The gradient tensors of the parameters in one micro-batch, and whether something has been written to them.
+/// The gradient tensors of the parameters in one micro-batch.
 struct ParameterGradients {
   std::vector<TensorId> tensor;  ///< by parameter
-  std::vector<bool> written;
+  std::set<TensorId>& written;   ///< those of all micro-batches to which something has been written
 };
 
 /// By value: whether it depends on a parameter that is trained, so that backward asks for its gradient.

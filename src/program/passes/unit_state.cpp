@@ -24,7 +24,8 @@ State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const St
                                       .persistent = true,
                                       .unit = spec.granule == 1 ? unit.unit : -1});
   if (spec.sharded || unit.shards == 1) return {whole, whole};
-  const TensorId slice = program.add_view(name + ".slice", whole, cut.shard_index() * items, items);
+  const TensorId slice =
+      program.add_view(name + ".slice", whole, cut.at.index_in(unit.shard_axes) * items, items);
   program.tensor(slice).persistent = false;
   return {slice, whole};
 }
@@ -56,7 +57,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
       s.optimizer.push_back(add_state(program, cut, unit,
                                       {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
                                        optimizer_sharded, info.granule}));
-    s.step_begin = optimizer_sharded ? cut.shard_index() * unit.shard_elements : 0;
+    s.step_begin = optimizer_sharded ? unit.shard_begin(cut.at) : 0;
     s.step_count = optimizer_sharded ? unit.shard_elements : unit.elements();
     states.push_back(s);
   }

@@ -57,22 +57,21 @@ struct Cut {
   Strategy strategy;
   Precision precision;
   std::vector<model::Unit> units;
-  std::vector<AxisSet> summed_over{};   ///< by unit: the axes over whose ranks its gradients are a sum
   std::vector<model::Rows> computed{};  ///< by parameter: elements of its segment that are computed with
 
-  static AxisSet shard_axes() { return state_axes; }
-  /// Groups of neighbours within the shard group.
-  static AxisSet inner_axes() { return AxisSet::inner(Axis::shard) | context_axes; }
-  int shards() const { return at.mesh().size(shard_axes()); }
-  int shard_index() const { return at.index_in(shard_axes()); }
+  bool is_cut(int unit) const { return layout.unit(unit).shards > 1; }
   /// Whether what is computed with of a unit is in shards between steps.
   bool shards_parameters(int unit) const {
     return strategy.parameters_sharded && !units[ztrain::at(unit)].kept_whole;
   }
   bool coded(int unit) const { return units[ztrain::at(unit)].coded; }
-  /// Whether each rank steps a part of the parameters.
-  bool steps_slices() const { return strategy.optimizer_sharded && shards() > 1; }
 };
+
+/// The axes of groups of neighbours among the ranks that share what is sharded over these axes.
+inline AxisSet inner_axes(AxisSet shard_axes) {
+  return shard_axes.contains(Axis::shard) ? shard_axes.without(Axis::shard) | AxisSet::inner(Axis::shard)
+                                          : shard_axes;
+}
 
 /// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
 std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,

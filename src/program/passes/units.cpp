@@ -1,5 +1,7 @@
 #include "program/passes/units.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -128,23 +130,23 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 void group_parameters(Graph& graph, const UnitOptions& options, const std::vector<AxisSet>& summed_over) {
   const std::vector<std::string> names = unit_names(graph, options);
   std::map<std::string, int> gathers;  // what is gathered at once, by name
-  // By that name; trainable or not; coded or not; beside other copies over the tensor axis or not; on which
+  // By that name; trainable or not; coded or not; axes of its shards, and of its gradient's sum; on which
   // other rank of the pipeline.
-  std::map<std::tuple<std::string, bool, bool, bool, int>, int> numbers;
+  std::map<std::tuple<std::string, bool, bool, std::uint32_t, std::uint32_t, int>, int> numbers;
   std::vector<model::Unit> units;
-  const auto is_copied = [&](std::size_t parameter) {
-    return !summed_over.empty() && summed_over[parameter].contains(Axis::tensor);
-  };
   const auto number_of = [&](const std::string& name, bool kept_whole, std::size_t parameter) {
     const Parameter& p = graph.parameters[parameter];
-    const bool copied = is_copied(parameter);
+    const AxisSet summed = summed_over.empty() ? AxisSet() : summed_over[parameter];
+    const std::string others =
+        p.state_over == state_axes ? "" : fmt::format(" (sharded over {})", to_string(p.state_over));
     const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
-    const auto [it, fresh] = numbers.try_emplace({name, p.trainable, p.coded(), copied, p.other_rank},
-                                                 static_cast<int>(units.size()));
+    const auto [it, fresh] =
+        numbers.try_emplace({name, p.trainable, p.coded(), p.state_over.bits(), summed.bits(), p.other_rank},
+                            static_cast<int>(units.size()));
     if (fresh)
-      units.push_back(
-          {name + (copied ? " (summed over tensor)" : "") + (p.other_rank < 0 ? "" : " (of two stages)"),
-           together, p.trainable, kept_whole, p.coded(), p.other_rank});
+      units.push_back({name + (summed.contains(Axis::tensor) ? " (summed over tensor)" : "") + others +
+                           (p.other_rank < 0 ? "" : " (of two stages)"),
+                       together, p.trainable, kept_whole, p.coded(), p.other_rank});
     return it->second;
   };
   const std::vector<std::int64_t> sizes = joined_sizes(graph);

@@ -14,11 +14,12 @@ namespace {
 
 class WeightCodes {
  public:
-  WeightCodes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which)
-      : program_(program), cut_(cut), tensors_(tensors), action_(which.action) {
+  /// For the units that are cut over these axes.
+  WeightCodes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which, AxisSet axes)
+      : program_(program), cut_(cut), tensors_(tensors), action_(which.action), axes_(axes) {
     for (const FlatUnit& unit : cut.layout.units()) {
       const model::Unit& info = cut.units[at(unit.unit)];
-      if (!info.coded || info.trainable != which.trained) continue;
+      if (!info.coded || info.trainable != which.trained || unit.shard_axes != axes) continue;
       units_.push_back({unit.unit, slots_, slots_of(unit.unit)});
       slots_ += units_.back().slots;
       for (const Segment& s : unit.segments)
@@ -30,7 +31,7 @@ class WeightCodes {
     if (units_.empty()) return;
     const TensorId local = add("slots.local", slots_);
     for (const Unit& unit : units_) largest(unit, local);
-    const TensorId all = cut_.steps_slices() ? gathered(local, "slots", Cut::shard_axes()) : local;
+    const TensorId all = steps_slices() ? gathered(local, "slots", axes_) : local;
     const TensorId own = in_parts_ > 0 ? add("largest.local", in_parts_) : no_tensor;
     for (const Unit& unit : units_) scales(unit, all, own);
     if (own != no_tensor) scales_of_parts(gathered(own, "largest", Axis::tensor));
@@ -43,6 +44,8 @@ class WeightCodes {
     std::int64_t begin, slots;  ///< of its slots among a shard's
   };
 
+  bool steps_slices() const { return cut_.strategy.optimizer_sharded && program_.mesh.size(axes_) > 1; }
+  int shard_index() const { return cut_.at.index_in(axes_); }
   const TensorSlice& slice(int parameter) const { return cut_.layout.parameters()[at(parameter)].slice; }
   std::int64_t rows_of_scales(int parameter) const {
     return elements(program_.tensor(tensors_.scales[at(parameter)]).shape);
@@ -63,7 +66,7 @@ class WeightCodes {
   /// Elements of what one rank steps.
   std::int64_t stepped(int unit) const {
     const FlatUnit& flat = cut_.layout.unit(unit);
-    return cut_.steps_slices() ? flat.shard_elements : flat.elements();
+    return steps_slices() ? flat.shard_elements : flat.elements();
   }
   /// Elements that share a scale.
   std::int64_t row_of(int parameter) const {
@@ -95,12 +98,8 @@ class WeightCodes {
   std::int64_t workspace_of(int unit) const {  // a reservation is never empty
     return 64 + most_of(unit, [](const Piece& piece) { return fp8_weight_workspace_bytes(piece.count); });
   }
-  std::vector<Piece> own_pieces(int unit) const {
-    return pieces(unit, cut_.steps_slices() ? cut_.shard_index() : 0);
-  }
-  std::int64_t begin_of_own(int unit) const {
-    return cut_.steps_slices() ? cut_.shard_index() * stepped(unit) : 0;
-  }
+  std::vector<Piece> own_pieces(int unit) const { return pieces(unit, steps_slices() ? shard_index() : 0); }
+  std::int64_t begin_of_own(int unit) const { return steps_slices() ? shard_index() * stepped(unit) : 0; }
 
   void largest(const Unit& unit, TensorId local) {
     Fp8Largest record;
@@ -159,7 +158,7 @@ class WeightCodes {
 
   void encode(const Unit& unit) {
     const State& codes = state(unit).computed;
-    const bool sliced = cut_.steps_slices();
+    const bool sliced = steps_slices();
     Fp8Encode record;
     std::vector<TensorId> inputs{state(unit).parameters.whole};
     for (const Piece& p : own_pieces(unit.unit)) {
@@ -170,8 +169,7 @@ class WeightCodes {
     // Also for a shard of padding alone: its codes are gathered.
     emit(record, unit, std::move(inputs), {sliced ? codes.slice : codes.whole});
     if (sliced && codes.slice != codes.whole)
-      emit_all_gather(program_, name(unit), codes.slice, codes.whole, Cut::shard_axes(),
-                      {ActionKind::gather, -1, -1});
+      emit_all_gather(program_, name(unit), codes.slice, codes.whole, axes_, {ActionKind::gather, -1, -1});
   }
 
   template <class Record>
@@ -189,6 +187,7 @@ class WeightCodes {
   const Cut& cut_;
   const JobTensors& tensors_;
   ActionKind action_;
+  AxisSet axes_;
   std::vector<Unit> units_;
   std::int64_t slots_ = 0;     ///< of one shard, over all units
   std::int64_t in_parts_ = 0;  ///< scales of weights that the ranks of the tensor axis have parts of
@@ -209,7 +208,7 @@ std::vector<TensorId> add_weight_scales(Program& program, const model::Graph& gr
 }
 
 void append_weight_codes(Program& program, const Cut& cut, const JobTensors& tensors, CodedUnits which) {
-  WeightCodes(program, cut, tensors, which).run();
+  for (const AxisSet axes : axes_of_shards(cut.layout)) WeightCodes(program, cut, tensors, which, axes).run();
 }
 
 }  // namespace ztrain::program

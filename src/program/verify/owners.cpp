@@ -22,7 +22,8 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
   const int unit = program.tensor(program.storage(op.inputs[SumSquares::gradient])).unit;
   const std::int64_t count = elements(program.tensor(op.inputs[SumSquares::gradient]).shape);
   const bool shard = count < program.unit_elements[at(unit)];
-  const std::int64_t first = shard ? own.index_in(state_axes) * count : 0;
+  const AxisSet cut_over = program.unit_cuts[at(unit)].shard_axes;
+  const std::int64_t first = shard ? own.index_in(cut_over) * count : 0;
   const std::vector<Elements> pieces = record_of<SumSquares>(op.attributes).pieces;
   for (const ParameterPlace& p : program.parameters) {
     if (p.unit != unit || !p.trainable) continue;
@@ -30,7 +31,8 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
     std::int64_t counted = 0;
     for (const Elements& piece : pieces)
       counted += common(all, {first + piece.begin, first + piece.begin + piece.count});
-    const bool copy = own[Axis::replicate] > 0 || (p.split < 0 && own[Axis::tensor] > 0) ||
+    const bool copy = own.index_in(token_axes.without(cut_over)) > 0 ||
+                      (p.split < 0 && own[Axis::tensor] > 0) ||
                       (p.other_rank >= 0 && own[Axis::pipeline] > p.other_rank);
     const std::int64_t wanted = copy ? 0 : common(all, {first, first + count});
     REQUIRE(counted == wanted, "{}: this rank's norm counts {} elements of {}, and it speaks for {}",

@@ -17,9 +17,10 @@ namespace ztrain::program {
 inline void mark_shards(const Program& program, const Tensor& tensor, Spreads& spreads) {
   const std::int64_t all = program.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
   if (own == all) return;
-  const bool inner = own * program.mesh.size(state_axes) != all;
+  const AxisSet axes = program.unit_cuts[at(tensor.unit)].shard_axes;
+  const bool inner = own * program.mesh.size(axes) != all;
   for (int a = 0; a < axis_count; ++a)
-    if (const auto axis = static_cast<Axis>(a); program.mesh[axis] > 1 && state_axes.contains(axis))
+    if (const auto axis = static_cast<Axis>(a); program.mesh[axis] > 1 && axes.contains(axis))
       spreads[at(a)] = inner && axis == Axis::shard ? Spread::inner_shard : Spread::shard;
 }
 

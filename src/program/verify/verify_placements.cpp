@@ -273,8 +273,9 @@ class Checker {
     if (!is_flat(from)) {
       Spreads spreads = read(from);
       // Of a state that each rank has whole but for its own part, which is the newest.
-      if (program_.storage(from) == program_.storage(to) && from != to)
-        spreads = equal_but(state_axes, Spread::shard);
+      if (const auto unit = std::ranges::find(program_.units, op.name) - program_.units.begin();
+          program_.storage(from) == program_.storage(to) && from != to)
+        spreads = equal_but(program_.unit_cuts.at(at(unit)).shard_axes, Spread::shard);
       for (const Axis axis : axes_)
         if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], called(from));
       behind_.pass(from, to);
@@ -283,6 +284,8 @@ class Checker {
     Flat flat = read_flat(from);
     const Tensor& base = program_.tensor(program_.storage(from));
     const UnitParameters::Range unit = units_.of(base.unit);
+    if (op.comm.kind != CommKind::all_gather)
+      reduced_[at(base.unit)] = reduced_[at(base.unit)] | op.comm.axes;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       if (base.category == Category::gradient && !place(p).trainable) continue;
       const std::string what =
@@ -318,19 +321,24 @@ class Checker {
   void check_sums(TensorId gradient) const {
     const Flat flat = read_flat(gradient);
     const int number = program_.tensor(program_.storage(gradient)).unit;
+    const UnitCut& cut = program_.unit_cuts[at(number)];
     const bool shard = elements(program_.tensor(gradient).shape) < program_.unit_elements[at(number)];
     const UnitParameters::Range unit = units_.of(number);
     for (std::size_t p = unit.begin; p < unit.end; ++p)
-      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard);
+      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard ? cut.shard_axes : AxisSet());
+    for (const Axis axis : axes_)
+      if (const bool is = reduced_[at(number)].contains(axis); is != cut.reduce_axes.contains(axis))
+        refuse(axis, fmt::format("the gradient of {} is {}summed, and its unit says otherwise",
+                                 place(unit.begin).name, is ? "" : "not "));
   }
 
-  /// shard: the reader has this rank's shard of it alone.
-  void check_sum(std::size_t p, const Spreads& gradient, bool shard) const {
+  /// shard: the axes over which the reader has a shard of it alone.
+  void check_sum(std::size_t p, const Spreads& gradient, AxisSet shard) const {
     for (const Axis axis : axes_) {
       const Spread spread = gradient[at(axis)];
       const Spread whole =
           axis == Axis::tensor && place(p).split >= 0 ? cut_along(place(p).split) : Spread::equal;
-      if (spread == whole || (shard && spread == Spread::shard && state_axes.contains(axis))) continue;
+      if (spread == whole || (spread == Spread::shard && shard.contains(axis))) continue;
       refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
                                "too many",
                                place(p).name, words_for(spread), words_for(whole)));
@@ -372,6 +380,7 @@ class Checker {
   RowsCheck rows_{program_};
   StagesCheck stages_{program_};
   OpId id_ = -1;
+  std::vector<AxisSet> reduced_{program_.units.size()};  ///< by unit: what its gradient was summed over
   std::vector<Axis> axes_;       ///< of more than one rank; those of the pipeline have values of their own
   std::vector<Spreads> plain_;   ///< by tensor that holds bytes
   UnitParameters::Flats flat_;   ///< of those that belong to a unit

@@ -45,7 +45,7 @@ TEST(Selection, AScalarIsOneElement) {
 TEST(Selection, SlicesAreWhereTheLayoutSaysTheyAre) {
   const Shape shape{4, 6, 2};
   for (int dim = 0; dim < 3; ++dim) {
-    const Layout layout({{"w", shape, {dim, 2}, 0, true}}, 1, 1);
+    const Layout layout({{"w", shape, {dim, 2}, 0, true}}, {{1}});
     const std::int64_t slice = elements(shape) / 2;
     for (int index = 0; index < 2; ++index)
       for (std::int64_t begin = 0; begin <= slice; ++begin)

@@ -24,7 +24,8 @@ struct Parts {
       for (ParameterShape& p : parameters) p.unit = std::max(p.unit, -1);
       if (change) change(place, parameters);
       const int units = place / 2 == 0 ? 2 : 1;
-      SavePart& part = parts.emplace_back(SavePart{Layout(parameters, units, 3, place % 2), {}});
+      SavePart& part =
+          parts.emplace_back(SavePart{Layout(parameters, {std::size_t(units), {3}}, place % 2), {}});
       for (int unit = 0; unit < units; ++unit)
         for (const auto& [name, dtype, granule] : test::quantised_states(DType::bf16))
           part.states.push_back({name, unit, dtype, granule});

@@ -281,7 +281,7 @@ class ShardedWeights {
                  {"b", {16, 16}, {}, 0},
                  {"c", {304, 32}, {}, 0},
                  {"d", {16, 6400}, {}, 0}},
-                1, shards),
+                {{shards}}),
         rowwise_(rowwise) {
     const FlatUnit& unit = layout_.unit(0);
     const auto drawn = random<bf16>(unit.segments.back().begin + unit.segments.back().count, 9);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/error.hpp"
@@ -132,7 +133,7 @@ TEST(CommCost, AllReduceSlicesCoverTheCount) {
 
 TEST(Layout, SegmentsAndShardsStartOnTheQuantum) {
   for (int shards = 1; shards <= 7; ++shards) {
-    const Layout layout(parameters(3), 2, shards);
+    const Layout layout(parameters(3), {2, {shards}});
     for (const FlatUnit& unit : layout.units()) {
       std::int64_t end = 0;
       EXPECT_EQ(unit.shards, shards);
@@ -153,19 +154,19 @@ TEST(Layout, SegmentsAndShardsStartOnTheQuantum) {
 /// A shard is a little more than a quantum here: rounded down, it would be one, and elements would be left
 /// over.
 TEST(Layout, HundredsOfShardsHoldAllElements) {
-  const Layout layout({{"weight", {301 * quantum}, {}, 0, true}}, 1, 300);
+  const Layout layout({{"weight", {301 * quantum}, {}, 0, true}}, {{300}});
   EXPECT_GE(layout.unit(0).elements(), 301 * quantum);
 }
 
 TEST(Layout, FlatPositionsDoNotDependOnTheShards) {
-  const Layout one(parameters(3), 2, 1), seven(parameters(3), 2, 7);
+  const Layout one(parameters(3), {2, {1}}), seven(parameters(3), {2, {7}});
   for (int p = 0; p < 7; ++p) EXPECT_EQ(one.segment_of(p).begin, seven.segment_of(p).begin);
   EXPECT_EQ(one.parameter_count(), 12 * 7 + 1 + 2 * 24 * 33 + 24 + 33 + 3 * 12 * 5);
 }
 
 TEST(Layout, PiecesOfARange) {
   // Elements 0..83 and 256 of unit 0; unit 1 starts with 24 x 33 = 792.
-  const Layout layout(parameters(1), 2, 1);
+  const Layout layout(parameters(1), {2, {1}});
   EXPECT_TRUE(layout.pieces(0, 84, 256).empty()) << "padding belongs to nobody";
   const auto pieces = layout.pieces(0, 80, 300);
   ASSERT_EQ(pieces.size(), 2u);
@@ -180,7 +181,7 @@ TEST(Layout, PiecesOfARange) {
 }
 
 TEST(Layout, RunsOfASliceAlongDim0AreContiguous) {
-  const Layout layout(parameters(2), 2, 1);
+  const Layout layout(parameters(2), {2, {1}});
   EXPECT_EQ(layout.slice_shape(2), (Shape{12, 33}));
   const auto runs = layout.logical_runs(2, 1, 5, 100);
   ASSERT_EQ(runs.size(), 1u);
@@ -190,7 +191,7 @@ TEST(Layout, RunsOfASliceAlongDim0AreContiguous) {
 }
 
 TEST(Layout, RunsOfASliceAlongDim1StrideOverTheOthersPart) {
-  const Layout layout(parameters(2), 2, 1);
+  const Layout layout(parameters(2), {2, {1}});
   EXPECT_EQ(layout.slice_shape(4), (Shape{33, 12}));
   const auto runs = layout.logical_runs(4, 1, 10, 16);  // the ends of row 0, row 1 whole, two of row 2
   ASSERT_EQ(runs.size(), 3u);
@@ -204,7 +205,7 @@ TEST(Layout, RunsOfASliceAlongDim1StrideOverTheOthersPart) {
 }
 
 TEST(Layout, WholeParametersMapToThemselves) {
-  const Layout layout(parameters(2), 2, 1);
+  const Layout layout(parameters(2), {2, {1}});
   const auto runs = layout.logical_runs(5, 1, 3, 7);
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].logical_begin, 3);
@@ -232,36 +233,84 @@ TEST(MeshArithmetic, AxesAcrossNodesFollowFromWhereRanksAre) {
 
 TEST(Layout, EveryElementIsOwnedExactlyOnce) {
   for (const int tensor : {1, 2, 3})
-    for (int shards = 1; shards <= 7; ++shards) {
-      const MeshShape mesh = shape(1, 2, shards, 1, tensor);
-      const Layout layout(parameters(tensor), 2, shards);
-      std::vector<std::vector<int>> owners;
-      for (const auto& p : layout.parameters())
-        owners.emplace_back(static_cast<std::size_t>(elements(p.shape)), 0);
-      for (int rank = 0; rank < mesh.ranks(); ++rank) {
-        const Coordinate at(mesh, rank);
-        for (const FlatUnit& unit : layout.units()) {
-          const std::int64_t begin = at[Axis::shard] * unit.shard_elements;
-          for (const Piece& piece : layout.pieces(unit.unit, begin, begin + unit.shard_elements)) {
-            const auto p = static_cast<std::size_t>(piece.parameter);
-            if (!owns(at, layout.parameters()[p])) continue;
-            for (const LogicalRun& run :
-                 layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
-              for (std::int64_t i = 0; i < run.count; ++i)
-                ++owners[p][static_cast<std::size_t>(run.logical_begin + i)];
-          }
+    for (const AxisSet axes : {state_axes, AxisSet(Axis::shard), AxisSet(Axis::context)})
+      for (int shards = 1; shards <= 7; ++shards) {
+        const MeshShape mesh = shape(1, 2, shards, 2, tensor);
+        const Whole whole = static_cast<Whole>(shards % 4);
+        const Layout layout(parameters(tensor), {2, {mesh.size(axes), axes, token_axes, whole}});
+        std::vector<std::vector<int>> owners;
+        for (const auto& p : layout.parameters())
+          owners.emplace_back(static_cast<std::size_t>(elements(p.shape)), 0);
+        for (int rank = 0; rank < mesh.ranks(); ++rank) {
+          const Coordinate at(mesh, rank);
+          for (const FlatUnit& unit : layout.units())
+            for (const Piece& piece : layout.pieces(unit.unit, at)) {
+              const auto p = static_cast<std::size_t>(piece.parameter);
+              if (!owns(at, unit, layout.parameters()[p])) continue;
+              for (const LogicalRun& run :
+                   layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
+                for (std::int64_t i = 0; i < run.count; ++i)
+                  ++owners[p][static_cast<std::size_t>(run.logical_begin + i)];
+            }
         }
+        for (std::size_t p = 0; p < owners.size(); ++p)
+          for (std::size_t i = 0; i < owners[p].size(); ++i)
+            ASSERT_EQ(owners[p][i], 1) << layout.parameters()[p].name << " element " << i << ", "
+                                       << to_string(axes) << " of " << mesh.describe();
       }
-      for (std::size_t p = 0; p < owners.size(); ++p)
-        for (std::size_t i = 0; i < owners[p].size(); ++i)
-          ASSERT_EQ(owners[p][i], 1) << layout.parameters()[p].name << " element " << i << ", shards "
-                                     << shards << ", tensor " << tensor;
+}
+
+/// Elements that no cut may divide.
+std::int64_t granule_of(const Shape& shape, Whole whole) {
+  if (shape.size() < 2) return 1;
+  return whole == Whole::row ? shape.back() : shape.back() * shape[shape.size() - 2];
+}
+
+/// No shard is larger than what an even cut and the largest granule take, or is cut where it may not be.
+TEST(Layout, CutsLeaveRowsAndMatricesWhole) {
+  std::vector<ParameterShape> all = parameters(1);
+  all.push_back({"wide.weight", {40, 512}, {}, 1, true});
+  for (const Whole whole : {Whole::row, Whole::matrix})
+    for (int shards = 1; shards <= 9; ++shards) {
+      const Layout layout(all, {2, {shards, state_axes, token_axes, whole}});
+      for (const FlatUnit& unit : layout.units()) {
+        std::int64_t end = 0, filled = 0, largest = 0;
+        for (const Segment& s : unit.segments) {
+          EXPECT_EQ(s.begin % quantum, 0);
+          EXPECT_GE(s.begin, end) << "segments do not overlap";
+          end = s.begin + s.count;
+          filled += round_up(s.count, quantum);
+          const std::int64_t granule = granule_of(layout.slice_shape(s.parameter), whole);
+          largest = std::max(largest, std::lcm(granule, whole == Whole::row ? quantum : 1));
+          for (std::int64_t cut = unit.shard_elements; cut < end; cut += unit.shard_elements)
+            EXPECT_TRUE(cut <= s.begin || (cut - s.begin) % granule == 0)
+                << layout.parameters()[static_cast<std::size_t>(s.parameter)].name << ", " << shards;
+        }
+        EXPECT_LE(end, unit.elements());
+        EXPECT_LT(unit.shard_elements, filled / shards + largest + 2 * quantum);
+        EXPECT_EQ(unit.largest_elements, unit.elements());
+      }
+    }
+}
+
+/// One product takes them all.
+TEST(Layout, WhatIsJoinedIsCutButNotParted) {
+  const std::vector<ParameterShape> joined{{"q", {8, 64}, {}, 0},
+                                           {"k", {4, 64}, {}, 0, true, true, false, -1, 0},
+                                           {"v", {4, 64}, {}, 0, true, true, false, -1, 0},
+                                           {"o", {64, 8}, {}, 0}};
+  for (const Whole whole : {Whole::element, Whole::row, Whole::matrix})
+    for (const int shards : {2, 3}) {
+      const FlatUnit unit = Layout(joined, {{shards, state_axes, token_axes, whole}}).unit(0);
+      EXPECT_EQ(unit.segments[1].begin, 8 * 64);
+      EXPECT_EQ(unit.segments[2].begin, 12 * 64);
+      EXPECT_EQ(unit.shard_elements, whole == Whole::matrix ? 1024 : shards == 2 ? 768 : 512);
     }
 }
 
 TEST(Layout, ADimThatDoesNotDivideNamesTheParameter) {
   try {
-    Layout(parameters(5), 2, 1);
+    Layout(parameters(5), {2, {1}});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("embed.weight"), std::string::npos) << error.what();
@@ -305,11 +354,11 @@ TEST(TokenOrder, AGroupHasAChunkFromEitherEnd) {
 
 TEST(Layout, FrozenParametersCountAsParametersAlone) {
   std::vector<ParameterShape> some = parameters(1);
-  const std::int64_t all = Layout(some, 2, 1).parameter_count();
-  EXPECT_EQ(Layout(some, 2, 1).trained_count(), all);
+  const std::int64_t all = Layout(some, {2, {1}}).parameter_count();
+  EXPECT_EQ(Layout(some, {2, {1}}).trained_count(), all);
   some[2].trainable = false;  // 24 x 33
-  EXPECT_EQ(Layout(some, 2, 4).parameter_count(), all);
-  EXPECT_EQ(Layout(some, 2, 4).trained_count(), all - 24 * 33);
+  EXPECT_EQ(Layout(some, {2, {4}}).parameter_count(), all);
+  EXPECT_EQ(Layout(some, {2, {4}}).trained_count(), all - 24 * 33);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ void expect_neighbours(const UnitOptions& options) {
   group_parameters(graph, options);
   std::vector<ParameterShape> shapes;
   for (const Parameter& p : graph.parameters) shapes.push_back({p.name, p.shape, {}, p.unit});
-  const Layout layout(shapes, static_cast<int>(graph.units.size()), 3);
+  const Layout layout(shapes, {graph.units.size(), {3}});
   int followers = 0;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& p = graph.parameters[i];

@@ -79,11 +79,10 @@ Cut second_of_a_tensor_pair() {
   mesh[Axis::tensor] = 2;
   return {Coordinate(mesh, 1),
           Layout({{"rows.weight", {12, 7}, {0, 2}}, {"columns.weight", {33, 24}, {1, 2}}, {"whole", {9}, {}}},
-                 1, 1),
+                 {{1}}),
           find_strategy("NO_SHARD"),
           {},
           {{"unit"}},
-          {},
           {}};
 }
 

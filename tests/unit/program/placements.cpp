@@ -56,6 +56,16 @@ JobSpec in_ring(const JobSpec& spec) {
   return ring;
 }
 
+/// As a family may say it: the feed-forwards' state is not sharded over context.
+JobSpec over_shard_alone(const JobSpec& spec) {
+  JobSpec with = spec;
+  with.graph_passes.emplace_back([](model::Graph& graph, const Coordinate&) {
+    for (model::Parameter& p : graph.parameters)
+      if (p.name.find(".mlp.") != std::string::npos) p.state_over = Axis::shard;
+  });
+  return with;
+}
+
 JobSpec overlapped(const JobSpec& spec) {
   JobSpec with = spec;
   with.overlap_tensor = true;
@@ -90,6 +100,9 @@ std::vector<JobSpec> meshes() {
           overlapped(spec_over(1, 1, 1, 2, "NO_SHARD")),
           overlapped(spec_over(1, 2, 1, 4, "FULL_SHARD")),
           overlapped(in_ring(spec_over(1, 1, 2, 2, "zero2"))),
+          over_shard_alone(spec_over(2, 2, 2, 1, "FULL_SHARD")),
+          over_shard_alone(spec_over(1, 1, 2, 1, "zero1")),
+          over_shard_alone(test::in_codes(2, 2, 2, "rowwise")),
           test::in_codes(2, 2, 2, "tensorwise"),
           test::in_codes(2, 2, 2, "rowwise"),
           test::in_codes(1, 1, 4, "tensorwise", false)};

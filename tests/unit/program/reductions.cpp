@@ -11,6 +11,8 @@
 #include "kernels/elementwise/record.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
+#include "model/tensor_plan.hpp"
+#include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::reductions_test {
@@ -145,6 +147,33 @@ TEST(Reductions, HaveTheirTypesOverEachKindOfRanks) {
           expect_types(p, static_cast<int>(layer - p.units.begin()), spec, false);
           if (stages > 1) expect_types(p, tied_unit(p), spec, true);
         }
+}
+
+/// Every change of what a unit says of its axes is noticed.
+TEST(Reductions, OverOtherAxesThanTheUnitSaysAreRefused) {
+  struct OtherAxes {
+    void (*plant)(UnitCut&);
+    const char *says, *over;
+  };
+  constexpr OtherAxes planted[] = {
+      {[](UnitCut& cut) { cut.reduce_axes = cut.reduce_axes.without(Axis::context); },
+       "is summed, and its unit says otherwise", "over context"},
+      {[](UnitCut& cut) { cut.reduce_axes = cut.reduce_axes | Axis::tensor; },
+       "is not summed, and its unit says otherwise", "over tensor"},
+      {[](UnitCut& cut) { cut.shard_axes = Axis::shard; }, "", "over context"},
+      {[](UnitCut& cut) { cut.shard_axes = cut.shard_axes | Axis::replicate; }, "", "over replicate"}};
+  JobSpec spec = replicated("FULL_SHARD", 1);
+  spec.mesh[Axis::context] = spec.mesh[Axis::tensor] = 2;
+  spec.tensor = model::decoder_tensor_plan(test::small_dims(2, false), 2);
+  const Program step = compile(small_model(), spec, 0).train();
+  const auto unit = at(std::ranges::find(step.units, "model.layers.0") - step.units.begin());
+  for (const OtherAxes& fault : planted) {
+    Program broken = step;
+    fault.plant(broken.unit_cuts.at(unit));
+    const std::string said = test::refusal([&] { verify_placements(broken); });
+    EXPECT_NE(said.find(fault.says), std::string::npos) << said;
+    EXPECT_NE(said.find(fault.over), std::string::npos) << said;
+  }
 }
 
 TEST(SecondaryShards, AreTheirRanksPartOfWhatTheNeighboursKeep) {

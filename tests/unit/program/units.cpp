@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.hpp"
+#include "base/index.hpp"
 
 namespace ztrain::program::units_test {
 namespace {
@@ -59,6 +60,17 @@ TEST(Units, BlocksAreTheFamilys) {
                                 {"model.layers.0", block},
                                 {"model.layers.1", block},
                                 {"lm_head", {"norm", "lm_head"}}}));
+}
+
+TEST(Units, WhatIsShardedOverOtherAxesIsApartAndGatheredTogether) {
+  Graph graph = small_graph();
+  graph.parameters[3].state_over = Axis::shard;
+  group_parameters(graph, {});
+  const auto unit_of = [&](std::size_t p) { return graph.units.at(at(graph.parameters[p].unit)); };
+  EXPECT_EQ(unit_of(3).name, "model.layers.0 (sharded over shard)");
+  EXPECT_EQ(unit_of(2).name, "model.layers.0");
+  EXPECT_EQ(unit_of(3).together, unit_of(2).together);
+  EXPECT_EQ(graph.units.size(), 5u);
 }
 
 TEST(Units, SmallNeighboursAreJoined) {

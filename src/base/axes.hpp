@@ -1,0 +1,125 @@
+#pragma once
+// The axes of the mesh by name, sets of them, and how a tensor is cut over them: what families and optimizers
+// say of parameters, and what layout, checkpoints and passes read.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.hpp"
+
+namespace ztrain {
+
+enum class Axis : std::uint8_t { pipeline, replicate, shard, ring, context, tensor };
+
+/// What the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
+/// gradients are summed follows from this.
+struct AxisRow {
+  std::string_view name;
+  bool deals_sequences = false;  ///< each rank has other sequences
+  bool cuts_tokens = false;      ///< each has its part of the tokens of a sequence
+  bool cuts_state = false;       ///< each keeps its shard of what is sharded
+  bool follows = false;          ///< from other settings: people see it only where it is more than 1
+};
+/// In the order of Axis: outermost first. One that divides none of these divides the model.
+inline constexpr AxisRow axis_table[] = {
+    {.name = "pipeline"},
+    {.name = "replicate", .deals_sequences = true},
+    {.name = "shard", .deals_sequences = true, .cuts_state = true},
+    {.name = "ring", .cuts_tokens = true, .cuts_state = true, .follows = true},
+    {.name = "context", .cuts_tokens = true, .cuts_state = true},
+    {.name = "tensor"},
+};
+inline constexpr int axis_count = static_cast<int>(std::size(axis_table));
+constexpr std::string_view name_of(Axis axis) {
+  return axis_table[static_cast<int>(axis)].name;
+}
+
+/// A product of axes, as a bit mask. Ranks that differ only in these axes form one group. Beside whole axes
+/// it may hold inner factors of axes: groups of MeshShape::inner neighbours along them.
+class AxisSet {
+ public:
+  constexpr AxisSet() = default;
+  constexpr AxisSet(Axis axis) : bits_(1u << static_cast<int>(axis)) {}
+  static constexpr AxisSet from_bits(std::uint32_t bits) {
+    AxisSet s;
+    s.bits_ = bits;
+    return s;
+  }
+  static constexpr AxisSet all() { return from_bits((1u << axis_count) - 1); }
+  /// The inner factor of an axis; it does not go with the whole axis.
+  static constexpr AxisSet inner(Axis axis) { return from_bits(1u << (axis_count + static_cast<int>(axis))); }
+
+  constexpr AxisSet operator|(AxisSet other) const { return from_bits(bits_ | other.bits_); }
+  constexpr AxisSet without(AxisSet other) const { return from_bits(bits_ & ~other.bits_); }
+  constexpr bool contains(Axis axis) const { return (bits_ >> static_cast<int>(axis)) & 1u; }
+  constexpr bool contains_inner(Axis axis) const {
+    return (bits_ >> (axis_count + static_cast<int>(axis))) & 1u;
+  }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr std::uint32_t bits() const { return bits_; }
+  constexpr bool operator==(const AxisSet&) const = default;
+
+ private:
+  static_assert(2 * axis_count <= 31, "one bit for each axis, one for its inner factor, in an int");
+  std::uint32_t bits_ = 0;
+};
+constexpr AxisSet operator|(Axis a, Axis b) {
+  return AxisSet(a) | AxisSet(b);
+}
+
+/// The axes whose row says so.
+constexpr AxisSet axes_that(bool AxisRow::*does) {
+  AxisSet axes;
+  for (int i = 0; i < axis_count; ++i)
+    if (axis_table[i].*does) axes = axes | static_cast<Axis>(i);
+  return axes;
+}
+/// The axes over which whole sequences are dealt: what belongs together there is on one rank.
+inline constexpr AxisSet sequence_axes = axes_that(&AxisRow::deals_sequences);
+/// The axes over which the tokens of a micro-batch are split.
+inline constexpr AxisSet context_axes = axes_that(&AxisRow::cuts_tokens);
+/// The axes over which the tokens of a step are split.
+inline constexpr AxisSet token_axes = sequence_axes | context_axes;
+/// The axes over which shards may be cut.
+inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
+
+/// What a cut between shards leaves whole, from fine to coarse. element and block: shards are cut on
+/// multiples of the quantum. row: of the last dim. matrix: of the last two dims. A parameter of one dim has
+/// blocks alone.
+enum class Whole : std::uint8_t { element, block, row, matrix };
+
+/// A tensor on the ranks of `tensor`: cut along dim into parts, one for each rank; dim -1: every rank holds
+/// the tensor whole. Parts are equal unless `begins` says where each begins, and last where they end: parts +
+/// 1 elements, ascending.
+struct TensorSlice {
+  int dim = -1;
+  int parts = 1;
+  std::vector<std::int64_t> begins{};
+
+  bool whole() const { return dim < 0; }
+  /// Returns where part `index` of a dim of `size` elements begins. For index = parts, returns where the last
+  /// one ends.
+  std::int64_t begin(std::int64_t size, int index) const {
+    return begins.empty() ? size / parts * index : begins[static_cast<std::size_t>(index)];
+  }
+  /// Returns the shape of one part of a tensor of this shape.
+  Shape part_of(Shape shape, int index) const {
+    if (whole()) return shape;
+    std::int64_t& size = shape[static_cast<std::size_t>(dim)];
+    size = begin(size, index + 1) - begin(size, index);
+    return shape;
+  }
+  /// Returns the shape of the largest part.
+  Shape largest_part_of(const Shape& shape) const {
+    Shape largest = part_of(shape, 0);
+    for (int i = 1; i < parts; ++i) largest = std::max(largest, part_of(shape, i));
+    return largest;
+  }
+  bool operator==(const TensorSlice&) const = default;
+};
+
+}  // namespace ztrain
