@@ -72,14 +72,11 @@ bool fits(const std::vector<Item>& items, std::int64_t shard, int shards) {
   return end <= shard * shards;
 }
 
-/// The elements of each of so many shards: the fewest that hold all items, as far as halving finds them.
-std::int64_t shard_size(const std::vector<Item>& items, int shards) {
-  std::int64_t all = 0, rows = quantum;
-  for (const Item& item : items) {
-    all += round_up(item.count, quantum);
-    if (item.granule < item.count && rows <= all) rows = std::lcm(rows, item.granule);
-  }
-  const std::int64_t step = rows <= all / shards ? rows : quantum;
+/// The elements of each of so many shards: the fewest multiples of the step that hold all items, as far as
+/// halving finds them.
+std::int64_t shard_size(const std::vector<Item>& items, int shards, std::int64_t step) {
+  std::int64_t all = 0;
+  for (const Item& item : items) all += round_up(item.count, quantum);
   std::int64_t least = round_up(ceil_div(all, shards), step), most = round_up(all, step);
   if (fits(items, least, shards)) return least;
   while (least < most) {
@@ -87,6 +84,17 @@ std::int64_t shard_size(const std::vector<Item>& items, int shards) {
     fits(items, middle, shards) ? most = middle : least = middle + step;
   }
   return most;
+}
+
+/// The same for any step. Shards of whole rows are tried too, since items may then go on over many of them.
+std::int64_t shard_size(const std::vector<Item>& items, int shards) {
+  std::int64_t size = shard_size(items, shards, quantum);
+  for (std::int64_t rows = quantum; const Item& item : items) {
+    if (item.granule >= item.count || rows > size) continue;
+    rows = std::lcm(rows, item.granule);
+    size = std::min(size, shard_size(items, shards, rows));
+  }
+  return size;
 }
 
 }  // namespace

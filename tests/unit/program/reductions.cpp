@@ -160,8 +160,8 @@ TEST(Reductions, OverOtherAxesThanTheUnitSaysAreRefused) {
        "is summed, and its unit says otherwise", "over context"},
       {[](UnitCut& cut) { cut.reduce_axes = cut.reduce_axes | Axis::tensor; },
        "is not summed, and its unit says otherwise", "over tensor"},
-      {[](UnitCut& cut) { cut.shard_axes = Axis::shard; }, "", "over context"},
-      {[](UnitCut& cut) { cut.shard_axes = cut.shard_axes | Axis::replicate; }, "", "over replicate"}};
+      {[](UnitCut& cut) { cut.shard_axes = Axis::shard; }, "it gathers", "over shard"},
+      {[](UnitCut& cut) { cut.shard_axes = cut.shard_axes | Axis::replicate; }, "it gathers", "over shard"}};
   JobSpec spec = replicated("FULL_SHARD", 1);
   spec.mesh[Axis::context] = spec.mesh[Axis::tensor] = 2;
   spec.tensor = model::decoder_tensor_plan(test::small_dims(2, false), 2);
