@@ -16,7 +16,7 @@ struct Dropout {
   static constexpr Count reads = 2, writes = 1;
   double rate = 0;
   std::int64_t key = 0;          ///< bits of a hash: the layer's stream
-  std::int64_t first_token = 0;  ///< of the step (number_tokens)
+  std::int64_t first_token = 0;  ///< of the step (OpType::number)
   /// From row gap_at on, tokens are `gap` later in the step; other ranks have those between. 0: there is no
   /// gap.
   std::int64_t gap_at = 0, gap = 0;

@@ -1,3 +1,4 @@
+#include "base/error.hpp"
 #include "kernels/dropout/record.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
@@ -28,6 +29,23 @@ void fit_dropout(model::Node& node, const PartOfNode& part) {
   });
 }
 
+/// The tokens of the step that the op sees. A step's micro-batches are numbered as the data are dealt: over
+/// ranks, then over accumulation.
+void number_dropout(const Program& program, Op& op) {
+  const Coordinate at(program.mesh, program.rank);
+  const std::int64_t batch = op.action.micro * program.mesh.size(sequence_axes) + at.index_in(sequence_axes);
+  edit<Dropout>(op.attributes, [&](Dropout& mask) {
+    const std::int64_t own = program.tensor(op.inputs[Dropout::x]).shape[0];
+    const std::int64_t all = mask.part_of > 0 ? mask.part_of : own;
+    const std::vector<TokenRun> runs = program.token_order.runs(all, mask.part_begin, mask.part_begin + own);
+    ASSERT(runs.size() <= 2, "{}: tokens in {} runs", op.name, runs.size());
+    mask.first_token = batch * (program.tokens > 0 ? program.tokens : all) + runs.front().token;
+    if (runs.size() == 1) return;
+    mask.gap_at = runs.front().count;
+    mask.gap = runs.back().token - runs.front().token - mask.gap_at;
+  });
+}
+
 constexpr Way dropout_ways[] = {
     {{by_rows, replicated}, {by_rows}},
     {{by_columns, replicated}, {by_columns}},
@@ -42,7 +60,8 @@ std::span<const OpType> dropout_ops() {
        .adjoint = dropout_adjoint,
        .training_only = true,
        .ways = dropout_ways,
-       .fit = fit_dropout},
+       .fit = fit_dropout,
+       .number = number_dropout},
   };
   return rows;
 }

@@ -135,6 +135,11 @@ bool is_stepped(std::string_view key) {
                     Record::fields());
 }
 
+/// Whether any field is Stepped.
+template <class Record>
+constexpr bool has_stepped = std::apply([](const auto&... field) { return (field.stepped || ...); },
+                                        Record::fields());
+
 /// Changes some fields.
 template <class Record, class Change>
 void edit(Attributes& attributes, const Change& change) {

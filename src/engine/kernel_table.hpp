@@ -22,10 +22,10 @@ namespace ztrain::engine {
 
 class Queues;
 
-/// Whether a tensor has another place each time that what is repeated is issued.
+/// Whether a tensor has another address in each iteration of Program::repeat.
 inline bool moves(const program::Program& program, program::TensorId id) {
   const program::Tensor& holder = program.tensor(program.storage(id));
-  return program.tensor(id).step != 0 || holder.step != 0 || holder.rota >= 0;
+  return program.tensor(id).step != 0 || (holder.persistent ? holder.ring >= 0 : program.rotates(holder));
 }
 
 /// What a binder may use. References stay valid as long as the Executor.

@@ -29,7 +29,7 @@ std::uint64_t fingerprint(const Programs& programs) {
   std::uint64_t h = 0;
   for (const Program* p : programs) {
     const std::int64_t repeat[] = {p->repeat.begin, p->repeat.end, p->repeat.times, p->repeat.stride,
-                                   p->repeat.alike};
+                                   p->repeat.warm_up};
     h = hash_bytes(repeat, sizeof repeat, h);
     for (const program::Op& op : p->ops) {
       h = hash_text(op.type, h);

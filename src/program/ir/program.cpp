@@ -48,13 +48,12 @@ std::int64_t Program::moved_by(TensorId id, OpId op, int time) const {
   if (op < repeat.begin) return 0;
   const Tensor& holder = tensor(storage(id));
   const bool behind = op >= repeat.end;
-  const std::int64_t step = tensor(id).step + (tensor(id).base == no_tensor ? 0 : holder.step);
-  const std::int64_t bytes = behind ? 0 : time * step;
-  if (holder.rota < 0) return bytes;
-  const std::vector<TensorId>& rota = repeat.rotas[static_cast<std::size_t>(holder.rota)];
-  const int times = behind ? repeat.times - 1 : time;
-  const std::size_t slot = static_cast<std::size_t>(holder.slot + times) % rota.size();
-  return bytes + tensor(rota[slot]).address - holder.address;
+  const std::int64_t bytes = behind ? 0 : time * tensor(id).step;
+  // Behind the body ops name the inputs of their own micro-batches.
+  if (holder.ring < 0 || (behind && holder.persistent)) return bytes;
+  const int moved = behind ? repeat.times - 1 : time;
+  const TensorId slot = repeat.rings[at(holder.ring)].slot_of(holder.ring_index + moved);
+  return bytes + tensor(slot).address - holder.address;
 }
 
 TensorId Program::add(Tensor tensor) {

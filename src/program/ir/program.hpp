@@ -115,11 +115,10 @@ struct Tensor {
   /// storage.
   TensorId base = no_tensor;
   std::int64_t offset = 0;
-  /// Of what the ops of Program::repeat name: bytes by which its place moves on from one time to the next.
+  /// Bytes by which a view that the body of Program::repeat names moves on from one iteration to the next.
   std::int64_t step = 0;
-  /// Of what the body of Program::repeat makes at one time and reads at a later one: its places from time to
-  /// time are those of Repeat::rotas[rota], from the one at `slot` on, around. -1: one place.
-  int rota = -1, slot = 0;
+  /// The ring of Repeat::rings that it belongs to, and its index there. -1: every iteration names it alike.
+  int ring = -1, ring_index = 0;
   /// Index into Program::units: it holds something for each element of the unit's flat range, or of a shard
   /// of it; -1: something else.
   int unit = -1;
@@ -183,22 +182,30 @@ struct AttributeStep {
   bool operator==(const AttributeStep&) const = default;
 };
 
-/// Ops [begin, end) are issued so many times in a row, on the same addresses but for Tensor::step and rotas:
-/// the micro-batches in the middle of a step (program/ir/repeat.hpp says when that is right, and how
-/// Op::after is read). All that walks a Program in issue order, or adds up what it does, counts them so
-/// often.
+/// Tensors of which each iteration has the next: where an iteration names tensors[i], the one after it names
+/// tensors[i + 1]. They have addresses in turn: tensors[i] has that of tensors[i % slots].
+struct Ring {
+  std::vector<TensorId> tensors{};
+  int slots = 1;  ///< tensors that are alive at once; of inputs, which are kept, all
+  TensorId slot_of(int index) const { return tensors[at(index) % at(slots)]; }
+  bool operator==(const Ring&) const = default;
+};
+
+/// Ops [begin, end), the body, are issued `times` times in a row, on the same addresses but for Tensor::step
+/// and rings. Each time is an iteration, for the micro-batches in the middle of a step (program/ir/repeat.hpp
+/// says when that is right, and how Op::after is read). All that walks a Program in issue order, or adds up
+/// what it does, counts the body so often.
 struct Repeat {
   OpId begin = 0, end = 0;
   int times = 1;
-  int stride = 1;  ///< by so many micro-batches its ops move on from one time to the next
-  int alike =
-      0;  ///< so many times in a row before it are like it: what is then begun, later times go on with
+  int stride = 1;  ///< micro-batches by which the body's ops move on from one iteration to the next
+  int warm_up =
+      0;  ///< iterations directly before the body that are identical to it; later ones end their work
   std::vector<AttributeStep> attributes{};
-  /// Tensors whose places rotate: each is alive for longer than until the next time makes another one.
-  std::vector<std::vector<TensorId>> rotas{};
+  std::vector<Ring> rings{};
   OpId length() const { return end - begin; }
-  /// The first op of what is like it.
-  OpId alike_from() const { return begin - alike * length(); }
+  /// The first op of the iterations that are identical to the body.
+  OpId warm_up_begin() const { return begin - warm_up * length(); }
   bool contains(OpId op) const { return begin <= op && op < end; }
   bool operator==(const Repeat&) const = default;
 };
@@ -250,8 +257,12 @@ struct Program {
 
   /// The tensor that holds the bytes: the tensor itself, or the base of a view.
   TensorId storage(TensorId id) const { return tensor(id).base == no_tensor ? id : tensor(id).base; }
-  /// Bytes from the place of a tensor to where an op has it: the body at this time, and what is behind it
-  /// after all times.
+  /// Whether the tensors of the ring, or of this one's, take turns at several addresses of the transient
+  /// region.
+  bool rotates(const Ring& ring) const { return ring.slots > 1 && !tensor(ring.tensors.front()).persistent; }
+  bool rotates(const Tensor& t) const { return t.ring >= 0 && rotates(repeat.rings[at(t.ring)]); }
+  /// Bytes from the address of a tensor to where an op has it: an op of the body in this iteration, and an op
+  /// behind the body after all iterations.
   std::int64_t moved_by(TensorId id, OpId op, int time) const;
   TensorId add(Tensor tensor);
   /// Bytes that one op works with.

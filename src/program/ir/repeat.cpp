@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/index.hpp"
 #include "program/ir/order.hpp"
@@ -12,7 +13,7 @@
 namespace ztrain::program {
 namespace {
 
-/// What is repeated beside its copy, op by op: whether both do the same, and which tensor stands for which.
+/// The body beside its copy, op by op: whether both do the same, and which tensor stands for which.
 class Copies {
  public:
   explicit Copies(const Program& program)
@@ -22,13 +23,13 @@ class Copies {
         origins_(program.tensors.size(), no_tensor),
         named_(program.tensors.size(), false) {}
 
-  /// "" where each time from the first that is like the body (Repeat::alike) to its copy does the same.
+  /// Returns "" if all iterations of the warm-up, the body and its copy do the same.
   std::string compare() {
     const auto ops = static_cast<OpId>(program_.ops.size());
     if (repeat_.begin < 0 || repeat_.length() <= 0 || repeat_.times < 1 || repeat_.stride < 1 ||
-        repeat_.alike < 0 || repeat_.alike_from() < 0 || repeat_.end > ops - repeat_.length())
+        repeat_.warm_up < 0 || repeat_.warm_up_begin() < 0 || repeat_.end > ops - repeat_.length())
       return fmt::format("ops {} to {} of {} have no copy behind them", repeat_.begin, repeat_.end, ops);
-    for (OpId id = repeat_.alike_from(); id < repeat_.end; ++id) {
+    for (OpId id = repeat_.warm_up_begin(); id < repeat_.end; ++id) {
       in_body_ = id >= repeat_.begin;
       // The copy is what the body would be after all its times.
       apart_ = in_body_ ? repeat_.times : 1;
@@ -39,19 +40,22 @@ class Copies {
     return "";
   }
 
-  /// By tensor: the one that the next time names instead; itself for what both name.
+  /// By tensor: the one that the next iteration names instead; itself for what both name. Of inputs: their
+  /// rings say it.
   const std::vector<TensorId>& images() const { return images_; }
-  /// By tensor: whether the body names it, or a view of it.
-  const std::vector<bool>& named() const { return named_; }
+  /// Bytes by which a tensor's place moves on in its base from one iteration of the body to the next.
+  std::int64_t step_of(TensorId a) const {
+    const Tensor& tensor = program_.tensor(a);
+    if (!named_[at(a)] || tensor.base == no_tensor) return 0;
+    return (program_.tensor(images_[at(a)]).offset - tensor.offset) / repeat_.times;
+  }
+  /// Whether the body names it, or a view of it.
+  bool is_named(TensorId a) const { return named_[at(a)]; }
   const std::vector<AttributeStep>& attributes() const { return attributes_; }
 
   static bool same_kind(const Tensor& a, const Tensor& b) {
     return a.dtype == b.dtype && a.shape == b.shape && a.category == b.category && a.tier == b.tier &&
            a.persistent == b.persistent && (a.base == no_tensor) == (b.base == no_tensor);
-  }
-  /// "tokens" of "tokens.17"
-  static std::string_view stem(const std::string& name) {
-    return std::string_view(name).substr(0, name.rfind('.'));
   }
 
  private:
@@ -98,7 +102,7 @@ class Copies {
 
   bool same_tensor(TensorId a, TensorId b) {
     if (program_.tensor(a).persistent && program_.tensor(a).base == no_tensor && a != b)
-      return same_kept(a, b);
+      return follows_in_ring(a, b);
     if (in_body_) named_[at(a)] = true;
     if (images_[at(a)] != no_tensor || origins_[at(b)] != no_tensor)
       return images_[at(a)] == b && (!in_body_ || program_.tensor(a).base == no_tensor ||
@@ -111,16 +115,10 @@ class Copies {
     return true;
   }
 
-  /// Inputs of another micro-batch. The body may read some that what is like it reads too, for a micro-batch
-  /// that goes forward at one time and backward at another: as many places further at each time.
-  bool same_kept(TensorId a, TensorId b) {
+  /// Whether they are inputs of micro-batches that are so many iterations apart.
+  bool follows_in_ring(TensorId a, TensorId b) const {
     const Tensor &x = program_.tensor(a), &y = program_.tensor(b);
-    if (!same_kind(x, y) || stem(x.name) != stem(y.name) || (b - a) % apart_ != 0) return false;
-    if (!in_body_) return true;
-    named_[at(a)] = true;
-    if (images_[at(a)] != no_tensor) return images_[at(a)] == b;
-    images_[at(a)] = b;
-    return true;
+    return x.ring >= 0 && x.ring == y.ring && y.ring_index - x.ring_index == apart_;
   }
 
   bool same_offset(const Tensor& x, const Tensor& y) const {
@@ -138,96 +136,85 @@ class Copies {
   bool in_body_ = false;
 };
 
-/// How far the place of a tensor is from its image's: of views of one tensor within that, of what is kept
-/// between steps by address.
-std::int64_t distance(const Program& program, TensorId a, TensorId b) {
-  const Tensor &x = program.tensor(a), &y = program.tensor(b);
-  if (a == b) return 0;
-  if (x.base != no_tensor) return y.offset - x.offset;
-  return x.persistent ? y.address - x.address : 0;
-}
-
-/// As many as are alive at once, of tensors that follow each other from time to time: each is dead before the
-/// one so many behind it begins. 0: more than there are.
-std::size_t rota_of(const Program& program, const std::vector<TensorId>& chain) {
-  for (std::size_t n = 1; n < chain.size(); ++n) {
+/// Returns how many tensors of a ring are alive at once: each is dead before the one so many behind it
+/// begins. 0: more than the ring has.
+std::size_t slots_of(const Program& program, const std::vector<TensorId>& ring) {
+  for (std::size_t n = 1; n < ring.size(); ++n) {
     bool follow = true;
-    for (std::size_t k = 0; k + n < chain.size() && follow; ++k)
-      follow = program.tensor(chain[k]).last < program.tensor(chain[k + n]).first;
+    for (std::size_t k = 0; k + n < ring.size() && follow; ++k)
+      follow = program.tensor(ring[k]).last < program.tensor(ring[k + n]).first;
     if (follow) return n;
   }
   return 0;
 }
 
-/// The input of each time lies where its step says.
-std::string input_fault(const Program& program, TensorId a, TensorId b) {
-  const Tensor& first = program.tensor(a);
-  const int times = program.repeat.times;
-  for (int t = 1; t < times; ++t) {
-    const TensorId id = a + (b - a) / times * t;
-    const Tensor& input = program.tensor(id);
-    if ((b - a) % times != 0 || !Copies::same_kind(first, input) ||
-        Copies::stem(input.name) != Copies::stem(first.name) ||
-        input.address != first.address + t * first.step)
-      return fmt::format("'{}' is not where the body would read it the {}th time", input.name, t + 1);
-  }
-  return "";
-}
-
-/// Of what stands for each other and has no rota.
-std::string place_fault(const Program& program, TensorId a, TensorId b) {
-  const Tensor &x = program.tensor(a), &y = program.tensor(b);
-  if (a == b && x.first >= program.repeat.begin)
-    return fmt::format("'{}' begins in the body and is used by its copy", x.name);
-  if (a != b && program.repeat.alike == 0 && x.first < program.repeat.begin && y.first < program.repeat.begin)
-    return fmt::format("'{}' and '{}', which stands for it in the copy, both begin before the body", x.name,
-                       y.name);
-  if (a != b && x.rota < 0 && x.address != y.address)
-    return fmt::format("'{}' is at {}, but '{}', which stands for it in the copy, at {}", x.name, x.address,
-                       y.name, y.address);
-  return "";
+/// Whether each iteration makes the tensor anew, and the next one has another.
+bool is_made_anew(const Program& program, const std::vector<TensorId>& images, TensorId a) {
+  return images[at(a)] != no_tensor && images[at(a)] != a && !program.tensor(a).persistent &&
+         program.tensor(a).base == no_tensor;
 }
 
 std::string tensor_fault(const Program& program, const Copies& copies, TensorId a) {
   const Tensor& x = program.tensor(a);
   const TensorId b = copies.images()[at(a)];
-  if (b == no_tensor || !copies.named()[at(a)])
-    return x.step == 0 ? "" : fmt::format("'{}' moves on, but the body does not name it", x.name);
-  if (x.step * program.repeat.times != distance(program, a, b))
-    return fmt::format("'{}' moves on by {} bytes each time, but '{}' is not where that leads", x.name,
-                       x.step, program.tensor(b).name);
-  if (x.base != no_tensor) return "";
-  if (x.persistent) return a == b ? "" : input_fault(program, a, b);
-  return place_fault(program, a, b);
+  if (x.step != copies.step_of(a))
+    return fmt::format("'{}' moves on by {} bytes in each iteration, and its copy is not where that leads",
+                       x.name, x.step);
+  if (b == no_tensor || x.persistent || x.base != no_tensor) return "";
+  const Tensor& y = program.tensor(b);
+  if (copies.is_named(a) && a == b && x.first >= program.repeat.begin)
+    return fmt::format("'{}' begins in the body and is used by its copy", x.name);
+  if (copies.is_named(a) && a != b && program.repeat.warm_up == 0 && x.first < program.repeat.begin &&
+      y.first < program.repeat.begin)
+    return fmt::format("'{}' and '{}', which stands for it in the copy, both begin before the body", x.name,
+                       y.name);
+  if (a != b && (x.ring < 0 || y.ring != x.ring || y.ring_index != x.ring_index + 1))
+    return fmt::format("'{}' does not follow '{}' in its ring", y.name, x.name);
+  return "";
 }
 
-/// Places that rotate are those of the tensors that follow each other.
-std::string rota_fault(const Program& program, const std::vector<TensorId>& images) {
-  std::vector<bool> expected(program.tensors.size(), false);
-  std::size_t rotas = 0;
-  for (const std::vector<TensorId>& chain : chains_of(program, images)) {
-    const int rota = program.tensor(chain.front()).rota;
-    if (rota < 0) continue;
-    ++rotas;
-    if (at(rota) >= program.repeat.rotas.size() || chain.size() < program.repeat.rotas[at(rota)].size() ||
-        !std::equal(program.repeat.rotas[at(rota)].begin(), program.repeat.rotas[at(rota)].end(),
-                    chain.begin()))
-      return fmt::format("'{}' has the slots of others", program.tensor(chain.front()).name);
-    const std::vector<TensorId>& own = program.repeat.rotas[at(rota)];
-    for (std::size_t k = 0; k < chain.size(); ++k) {
-      const Tensor &tensor = program.tensor(chain[k]), &place = program.tensor(own[k % own.size()]);
-      expected[at(chain[k])] = true;
-      if (tensor.rota != rota || at(tensor.slot) != k % own.size())
-        return fmt::format("'{}' does not follow '{}' in its rota", tensor.name, program.tensor(own[0]).name);
-      if (tensor.address != place.address)
-        return fmt::format("'{}' is at {}, but '{}', whose slot it has, at {}", tensor.name, tensor.address,
-                           place.name, place.address);
-    }
+/// Inputs are those of micro-batches that are one iteration apart: "tokens.3" and, with two micro-batches to
+/// an iteration, "tokens.5".
+std::string input_fault(const Program& program, const Ring& ring) {
+  const Tensor& first = program.tensor(ring.tensors.front());
+  const std::size_t dot = first.name.rfind('.') + 1;
+  const int micro = std::stoi(first.name.substr(dot));
+  for (std::size_t k = 1; k < ring.tensors.size(); ++k) {
+    const Tensor& input = program.tensor(ring.tensors[k]);
+    const std::string name =
+        first.name.substr(0, dot) + std::to_string(micro + static_cast<int>(k) * program.repeat.stride);
+    if (!Copies::same_kind(first, input) || input.name != name)
+      return fmt::format("'{}' is not the {} that iteration {} reads", input.name, name, k);
   }
-  for (std::size_t t = 0; t < expected.size(); ++t)
-    if (program.tensors[t].rota >= 0 && !expected[t])
-      return fmt::format("'{}' rotates with nothing", program.tensors[t].name);
-  return rotas == program.repeat.rotas.size() ? "" : "there are slots that no tensor has";
+  return "";
+}
+
+std::string ring_fault(const Program& program, const std::vector<TensorId>& images, int r) {
+  const Ring& ring = program.repeat.rings[at(r)];
+  if (ring.slots < 1 || at(ring.slots) > ring.tensors.size()) return "there are slots that no tensor has";
+  for (std::size_t k = 0; k < ring.tensors.size(); ++k) {
+    const TensorId id = ring.tensors[k];
+    const Tensor &tensor = program.tensor(id), &slot = program.tensor(ring.slot_of(static_cast<int>(k)));
+    if (tensor.ring != r || at(tensor.ring_index) != k)
+      return fmt::format("'{}' is not number {} of its ring", tensor.name, k);
+    if (!tensor.persistent && k > 0 && images[at(ring.tensors[k - 1])] != id)
+      return fmt::format("'{}' does not follow '{}'", tensor.name, program.tensor(ring.tensors[k - 1]).name);
+    if (tensor.address != slot.address)
+      return fmt::format("'{}' is at {}, but '{}', whose slot it has, at {}", tensor.name, tensor.address,
+                         slot.name, slot.address);
+  }
+  return program.tensor(ring.tensors.front()).persistent ? input_fault(program, ring) : "";
+}
+
+std::string rings_fault(const Program& program, const std::vector<TensorId>& images) {
+  std::size_t members = 0;
+  for (int r = 0; r < std::ssize(program.repeat.rings); ++r) {
+    members += program.repeat.rings[at(r)].tensors.size();
+    if (std::string fault = ring_fault(program, images, r); !fault.empty()) return fault;
+  }
+  const auto has_ring = [](const Tensor& tensor) { return tensor.ring >= 0; };
+  const std::size_t claimed = at(std::ranges::count_if(program.tensors, has_ring));
+  return claimed == members ? "" : "a tensor has a number in a ring that does not have it";
 }
 
 std::string dependency_fault(const Program& program) {
@@ -235,7 +222,7 @@ std::string dependency_fault(const Program& program) {
   for (OpId id = r.begin; id < r.end; ++id) {
     std::vector<OpId> expected = program.op(id).after;
     for (OpId& earlier : expected)
-      if (earlier >= r.alike_from() - r.length()) earlier += r.length();
+      if (earlier >= r.warm_up_begin() - r.length()) earlier += r.length();
     if (expected != program.op(id + r.length()).after)
       return fmt::format("{} waits for others than {}", describe(program, id),
                          describe(program, id + r.length()));
@@ -265,87 +252,67 @@ void number_as_body(Program& program) {
   }
 }
 
-std::nullopt_t give_up(Program& program) {
-  program.repeat = {};
-  return std::nullopt;
+bool has_copy(const Program& program) {
+  const Repeat& r = program.repeat;
+  return r.begin != no_op && r.begin < r.end && r.end + r.length() <= static_cast<OpId>(program.ops.size());
+}
+
+/// A ring goes from a tensor to its image, as far as that goes.
+void add_rings(Program& program, const std::vector<TensorId>& images) {
+  std::vector<bool> follows(images.size(), false);
+  const auto tensors = static_cast<TensorId>(images.size());
+  for (TensorId t = 0; t < tensors; ++t)
+    if (is_made_anew(program, images, t)) follows[at(images[at(t)])] = true;
+  for (TensorId t = 0; t < tensors; ++t) {
+    if (!is_made_anew(program, images, t) || follows[at(t)]) continue;
+    Ring ring{{t}};
+    while (is_made_anew(program, images, ring.tensors.back()))
+      ring.tensors.push_back(images[at(ring.tensors.back())]);
+    add_ring(program, std::move(ring));
+  }
 }
 
 }  // namespace
 
-std::optional<std::vector<TensorId>> find_repeat(Program& program, const BodyPlace& place) {
-  const OpId begin = first_forward(program, place.micro, place.blocks);
-  const OpId end = first_forward(program, place.micro + place.times * place.stride, place.blocks);
-  program.repeat = {
-      .begin = begin, .end = end, .times = place.times, .stride = place.stride, .alike = place.alike};
-  const Repeat& r = program.repeat;
-  if (begin == no_op || end <= begin || r.end + r.length() > static_cast<OpId>(program.ops.size()))
-    return give_up(program);
+void add_ring(Program& program, Ring ring) {
+  int index = 0;
+  for (const TensorId id : ring.tensors) {
+    program.tensor(id).ring = static_cast<int>(program.repeat.rings.size());
+    program.tensor(id).ring_index = index++;
+  }
+  program.repeat.rings.push_back(std::move(ring));
+}
+
+bool set_body(Program& program, const BodyBegin& first) {
+  Repeat& repeat = program.repeat;
+  repeat.begin = first_forward(program, first.micro, first.blocks);
+  repeat.end = first_forward(program, first.micro + repeat.times * repeat.stride, first.blocks);
+  if (!has_copy(program)) return false;
   number_as_body(program);
   Copies copies(program);
-  if (!copies.compare().empty()) return give_up(program);
-  program.repeat.attributes = copies.attributes();
-  for (std::size_t t = 0; t < program.tensors.size(); ++t)
-    if (copies.named()[t] && program.tensors[t].base != no_tensor)
-      program.tensors[t].step =
-          distance(program, static_cast<TensorId>(t), copies.images()[t]) / program.repeat.times;
-  return copies.images();
+  if (!copies.compare().empty()) return false;
+  repeat.attributes = copies.attributes();
+  for (TensorId t = 0; t < static_cast<TensorId>(program.tensors.size()); ++t)
+    program.tensor(t).step = copies.step_of(t);
+  add_rings(program, copies.images());
+  return true;
 }
 
-std::vector<std::vector<TensorId>> chains_of(const Program& program, const std::vector<TensorId>& images) {
-  const auto goes_on = [&](std::size_t t) {
-    return images[t] != no_tensor && images[t] != static_cast<TensorId>(t) &&
-           !program.tensors[t].persistent && program.tensors[t].base == no_tensor;
-  };
-  std::vector<bool> follows(images.size(), false);
-  for (std::size_t t = 0; t < images.size(); ++t)
-    if (goes_on(t)) follows[at(images[t])] = true;
-  std::vector<std::vector<TensorId>> chains;
-  for (std::size_t t = 0; t < images.size(); ++t) {
-    if (!goes_on(t) || follows[t]) continue;
-    std::vector<TensorId>& chain = chains.emplace_back(1, static_cast<TensorId>(t));
-    while (goes_on(at(chain.back()))) chain.push_back(images[at(chain.back())]);
+bool set_slots(Program& program) {
+  for (Ring& ring : program.repeat.rings) {
+    if (program.tensor(ring.tensors.front()).persistent) continue;
+    ring.slots = static_cast<int>(slots_of(program, ring.tensors));
+    if (ring.slots == 0 || (ring.slots > 1 && ring.slots > program.repeat.warm_up + 1)) return false;
   }
-  return chains;
-}
-
-std::optional<std::vector<TensorId>> set_rotas(Program& program, const std::vector<TensorId>& images) {
-  std::vector<TensorId> next(images.size(), no_tensor);
-  for (const std::vector<TensorId>& chain : chains_of(program, images)) {
-    const std::size_t rota = rota_of(program, chain);
-    if (rota == 0 || (rota > 1 && rota > at(program.repeat.alike) + 1)) return std::nullopt;
-    if (rota == 1) {
-      for (std::size_t k = 0; k + 1 < chain.size(); ++k) next[at(chain[k])] = chain[k + 1];
-      continue;
-    }
-    for (std::size_t k = 0; k < chain.size(); ++k) {
-      program.tensor(chain[k]).rota = static_cast<int>(program.repeat.rotas.size());
-      program.tensor(chain[k]).slot = static_cast<int>(k % rota);
-    }
-    program.repeat.rotas.emplace_back(chain.begin(), chain.begin() + static_cast<std::ptrdiff_t>(rota));
-  }
-  return next;
-}
-
-void set_steps(Program& program, const std::vector<TensorId>& images) {
-  Copies copies(program);
-  copies.compare();
-  for (std::size_t t = 0; t < images.size(); ++t)
-    if (Tensor& tensor = program.tensors[t];
-        tensor.persistent && tensor.base == no_tensor && copies.named()[t])
-      tensor.step = distance(program, static_cast<TensorId>(t), images[t]) / program.repeat.times;
-}
-
-std::vector<TensorId> images_of(const Program& program) {
-  Copies copies(program);
-  copies.compare();
-  return copies.images();
+  return true;
 }
 
 int times_to_prove(const Program& program) {
-  std::int64_t longest = program.repeat.alike, all = 1;
-  for (const auto& rota : program.repeat.rotas) {
-    longest = std::max(longest, std::ssize(rota));
-    all = std::min<std::int64_t>(std::lcm(all, std::ssize(rota)), program.repeat.times);
+  std::int64_t longest = program.repeat.warm_up, all = 1;
+  for (const Ring& ring : program.repeat.rings) {
+    if (!program.rotates(ring)) continue;
+    longest = std::max<std::int64_t>(longest, ring.slots);
+    all = std::min<std::int64_t>(std::lcm(all, std::int64_t{ring.slots}), program.repeat.times);
   }
   const std::int64_t least = longest + 2, left_out = std::max<std::int64_t>(0, program.repeat.times - least);
   return program.repeat.times - static_cast<int>(left_out / all * all);
@@ -361,7 +328,7 @@ std::string repeat_fault(const Program& program) {
     std::string fault = tensor_fault(program, copies, static_cast<TensorId>(t));
     if (!fault.empty()) return fault;
   }
-  if (std::string fault = rota_fault(program, copies.images()); !fault.empty()) return fault;
+  if (std::string fault = rings_fault(program, copies.images()); !fault.empty()) return fault;
   return dependency_fault(program);
 }
 

@@ -16,22 +16,11 @@ namespace {
 class Unroller {
  public:
   Unroller(const Program& program, int times)
-      : program_(program),
-        times_(times),
-        images_(images_of(program)),
-        chains_(chains_of(program, images_)),
-        chain_of_(program.tensors.size(), -1),
-        place_in_(program.tensors.size(), 0),
-        result_(program) {
+      : program_(program), times_(times), rings_(program.repeat.rings), result_(program) {
     result_.ops.clear();
     result_.repeat = {};
     result_.repeat.times = program.repeat.times - times + 1;
-    for (Tensor& t : result_.tensors) t.step = 0, t.rota = -1, t.slot = 0;
-    for (std::size_t c = 0; c < chains_.size(); ++c)
-      for (std::size_t k = 0; k < chains_[c].size(); ++k) {
-        chain_of_[at(chains_[c][k])] = static_cast<int>(c);
-        place_in_[at(chains_[c][k])] = static_cast<int>(k);
-      }
+    for (Tensor& t : result_.tensors) t.step = 0, t.ring = -1, t.ring_index = 0;
   }
 
   Program run() {
@@ -58,29 +47,31 @@ class Unroller {
   TensorId in_body_at(TensorId t, int time) {
     const Tensor& tensor = program_.tensor(t);
     if (tensor.base != no_tensor) return view(t, in_body_at(tensor.base, time), time);
-    const TensorId image = images_[at(t)];
-    if (tensor.persistent)
-      return image == t || image == no_tensor ? t : t + (image - t) / program_.repeat.times * time;
-    return moved_on(t, time);
+    return later(t, time);
   }
 
-  /// Of the tensors that stand for each other the one so many times behind t; t itself where none do.
+  /// The tensor that ops behind the body name t. Inputs are those of the whole step there.
   TensorId moved_on(TensorId t, int times) {
     const Tensor& tensor = program_.tensor(t);
     if (tensor.base != no_tensor) return view(t, moved_on(tensor.base, times), 0);
-    if (chain_of_[at(t)] < 0) return t;
-    std::vector<TensorId>& chain = chains_[at(chain_of_[at(t)])];
-    const std::size_t place = at(place_in_[at(t)] + times);
-    while (chain.size() <= place) chain.push_back(one_more(chain));
-    return chain[place];
+    return tensor.persistent ? t : later(t, times);
   }
 
-  TensorId one_more(const std::vector<TensorId>& chain) {
-    Tensor tensor = program_.tensor(chain.front());
-    const std::size_t slots = tensor.rota < 0 ? 1 : program_.repeat.rotas[at(tensor.rota)].size();
-    tensor.address = program_.tensor(chain[chain.size() % slots]).address;
-    tensor.rota = -1;
-    tensor.slot = 0;
+  /// The tensor of its ring that is so many iterations later; t itself if it is in none.
+  TensorId later(TensorId t, int times) {
+    const Tensor& tensor = program_.tensor(t);
+    if (tensor.ring < 0) return t;
+    Ring& ring = rings_[at(tensor.ring)];
+    const std::size_t index = at(tensor.ring_index + times);
+    while (ring.tensors.size() <= index) ring.tensors.push_back(one_more(ring));
+    return ring.tensors[index];
+  }
+
+  TensorId one_more(const Ring& ring) {
+    Tensor tensor = program_.tensor(ring.tensors.front());
+    tensor.address = program_.tensor(ring.slot_of(static_cast<int>(ring.tensors.size()))).address;
+    tensor.ring = -1;
+    tensor.ring_index = 0;
     return result_.add(std::move(tensor));
   }
 
@@ -101,9 +92,7 @@ class Unroller {
 
   const Program& program_;
   int times_;
-  std::vector<TensorId> images_;
-  std::vector<std::vector<TensorId>> chains_;  ///< with what is added at further times
-  std::vector<int> chain_of_, place_in_;       ///< by tensor
+  std::vector<Ring> rings_;  ///< with the tensors of further iterations
   Program result_;
   std::map<std::tuple<TensorId, TensorId, int>, TensorId> views_;  ///< by view, its base and time
 };

@@ -13,7 +13,7 @@
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
 #include "program/ir/repeat.hpp"
-#include "program/jobs/numbering.hpp"
+#include "program/jobs/loop.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
@@ -87,8 +87,8 @@ void expand_step(Making& m) {
   if (!m.repeats()) return;
   const Middle::Body& body = m.middle->bodies[at(rank)];
   const Turn& first = options.turns[at(body.begin)];
-  m.body = {first.micro, options.chunks[at(first.chunk)], m.middle->times, m.middle->stride, m.middle->alike};
-  number_later(m.program(), m.step.turn_begins[at(body.end())], m.middle->shift(), m.step.results);
+  m.body = {first.micro, options.chunks[at(first.chunk)]};
+  declare_loop(m.step, m.base.graph, *m.middle, rank);
 }
 
 void shard_step(Making& m) {
@@ -121,25 +121,10 @@ void code_weights(Making& m) {
   append(ActionKind::load, false);
 }
 
-void find_images(Making& m) {
-  if (!m.repeats()) return;
-  auto images = find_repeat(m.program(), m.body);
-  m.given_up = !images;
-  if (images) m.images = std::move(*images);
-}
-
 void give_addresses(Making& m) {
-  SamePlaces same{{}, m.spec.repeat_slack};
-  if (m.repeats()) {
-    auto places = set_rotas(m.program(), m.images);
-    m.given_up = !places;
-    if (m.given_up) return;
-    same.images = std::move(*places);
-  }
-  m.given_up = !plan_memory(m.program(), same);
-  if (m.given_up || !m.repeats()) return;
-  set_steps(m.program(), m.images);
-  m.given_up = !repeat_fault(m.program()).empty();
+  if (m.repeats()) m.given_up = !set_slots(m.program());
+  if (m.given_up) return;
+  m.given_up = !plan_memory(m.program(), m.spec.repeat_slack) || !repeat_fault(m.program()).empty();
 }
 
 /// What can be proven of one rank's Program by itself.
@@ -203,7 +188,7 @@ constexpr Kinds all{load, train, evaluate, infer}, forward{train, evaluate, infe
 constexpr ProgramPass step_passes[] = {
     {forward, expand_step},
     {forward, [](Making& m) { drop_dead_ops(m.program(), m.step.results); }},
-    {{train}, [](Making& m) { number_tokens(m.program()); }},
+    {{train}, [](Making& m) { number_ops(m.program()); }},
     {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
     {forward, [](Making& m) { overlay_in_place(m.program()); }},
     {{train, evaluate},
@@ -226,7 +211,10 @@ constexpr ProgramPass final_passes[] = {
      [](Making& m) {
        for (const auto& own : m.spec.program_passes) own(m.program());
      }},
-    {{train}, find_images},
+    {{train},
+     [](Making& m) {
+       if (m.repeats()) m.given_up = !set_body(m.program(), m.body);
+     }},
     {all, [](Making& m) { link_dependencies(m.program()); }},
     {all, [](Making& m) { plan_lifetimes(m.program()); }},
     {all, give_addresses},

@@ -44,15 +44,13 @@ struct Making {
   const JobSpec& spec;
   ProgramKind kind;
   int micro_batches = 1;  ///< that are expanded
-  /// Where those of the step are more: what stands for them (program/ir/repeat.hpp).
+  /// What stands for the step's micro-batches if these are fewer (program/ir/repeat.hpp).
   std::optional<Middle> middle{};
-  BodyPlace body{};             ///< of it, once expanded
+  BodyBegin body{};             ///< its first op, once expanded
   TensorId logits = no_tensor;  ///< of infer: where they go
   Expanded step{};              ///< its Program is the one that is made
   std::vector<ReducedGradient> gradients{};
-  /// By tensor, where micro-batches stand for others: what find_repeat gives.
-  std::vector<TensorId> images{};
-  bool given_up = false;  ///< those in the middle cannot stand for the others
+  bool given_up = false;  ///< the body cannot stand for all its iterations
 
   bool repeats() const { return middle.has_value(); }
   Program& program() { return step.program; }

@@ -30,32 +30,34 @@ void place_persistent(Program& program) {
   }
 }
 
-/// The transient tensors of one tier. Of those whose places rotate (Program::repeat) each slot is one.
+/// The transient tensors of one tier. Of a ring that rotates each slot is one.
 struct Blocks {
   std::vector<TensorId> ids;
   std::vector<Block> blocks;  ///< by id
 };
 
 /// The bytes of a slot are its tensors' from the first of them to the last: those before the end of the body
-/// have the slot that they say, those behind it have moved on by all its times. In the body it is anybody's.
+/// have the slot of their index, those behind it have moved on by all iterations. In the body it is
+/// anybody's.
 void add_slots(const Program& program, int tier, Blocks& found) {
   const Repeat& repeat = program.repeat;
-  std::vector<std::size_t> begins;  // by rota: its first slot's block
-  for (const std::vector<TensorId>& rota : repeat.rotas) {
+  std::vector<std::size_t> begins;  // by ring: its first slot's block
+  for (const Ring& ring : repeat.rings) {
     begins.push_back(found.ids.size());
-    const Tensor& any = program.tensor(rota.front());
-    if (static_cast<int>(any.tier) != tier) continue;
-    for (const TensorId id : rota) {
-      found.ids.push_back(id);
+    const Tensor& any = program.tensor(ring.tensors.front());
+    if (!program.rotates(ring) || static_cast<int>(any.tier) != tier) continue;
+    for (int slot = 0; slot < ring.slots; ++slot) {
+      found.ids.push_back(ring.tensors[at(slot)]);
       found.blocks.push_back({round_up(any.bytes(), alignment(any.tier)), repeat.begin, repeat.end - 1});
     }
   }
   for (const Tensor& tensor : program.tensors) {
-    if (tensor.rota < 0 || static_cast<int>(tensor.tier) != tier || tensor.first == no_op) continue;
-    const std::size_t slots = repeat.rotas[at(tensor.rota)].size(), begin = begins[at(tensor.rota)];
-    Block& before = found.blocks[begin + at(tensor.slot)];
+    if (!program.rotates(tensor) || static_cast<int>(tensor.tier) != tier || tensor.first == no_op) continue;
+    const int slots = repeat.rings[at(tensor.ring)].slots;
+    const std::size_t begin = begins[at(tensor.ring)];
+    Block& before = found.blocks[begin + at(tensor.ring_index % slots)];
     if (tensor.first < repeat.end) before.first = std::min(before.first, tensor.first);
-    Block& behind = found.blocks[begin + at(tensor.slot + repeat.times - 1) % slots];
+    Block& behind = found.blocks[begin + at((tensor.ring_index + repeat.times - 1) % slots)];
     if (tensor.last >= repeat.end) behind.last = std::max(behind.last, tensor.last);
   }
 }
@@ -65,7 +67,7 @@ Blocks blocks_of(const Program& program, int tier, bool slots = true) {
   for (std::size_t t = 0; t < program.tensors.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
     if (tensor.persistent || tensor.base != no_tensor || static_cast<int>(tensor.tier) != tier ||
-        tensor.first == no_op || (slots && tensor.rota >= 0))
+        tensor.first == no_op || (slots && program.rotates(tensor)))
       continue;
     found.ids.push_back(static_cast<TensorId>(t));
     found.blocks.push_back({round_up(tensor.bytes(), alignment(tensor.tier)), tensor.first, tensor.last});
@@ -74,34 +76,37 @@ Blocks blocks_of(const Program& program, int tier, bool slots = true) {
   return found;
 }
 
-/// Per block the one of the image of its tensor, or -1.
-std::vector<int> blocks_of_images(const std::vector<TensorId>& ids, const std::vector<TensorId>& images) {
-  std::vector<int> block_of(images.size(), -1), next(ids.size(), -1);
-  if (images.empty()) return {};
+/// Returns by block the next of a ring with one slot, or -1.
+std::vector<int> next_in_rings(const Program& program, const std::vector<TensorId>& ids) {
+  if (program.repeat.times == 1) return {};
+  std::vector<int> block_of(program.tensors.size(), -1), next(ids.size(), -1);
   for (std::size_t b = 0; b < ids.size(); ++b) block_of[at(ids[b])] = static_cast<int>(b);
-  for (std::size_t b = 0; b < ids.size(); ++b)
-    if (const TensorId image = images[at(ids[b])]; image != no_tensor && image != ids[b])
-      next[b] = block_of[at(image)];
+  for (const Ring& ring : program.repeat.rings)
+    for (std::size_t k = 1; ring.slots == 1 && k < ring.tensors.size(); ++k)
+      if (const int block = block_of[at(ring.tensors[k - 1])]; block >= 0)
+        next[at(block)] = block_of[at(ring.tensors[k])];
   return next;
 }
 
-bool place_transient(Program& program, int tier, const SamePlaces& same) {
+bool place_transient(Program& program, int tier, double slack) {
   const auto [ids, blocks] = blocks_of(program, tier);
   if (blocks.empty()) return true;
   TierPlan& plan = program.plan[at(tier)];
   plan.live_bytes = live_bytes(blocks_of(program, tier, false).blocks, program.ops.size());
   // Where every micro-batch is compiled, slots need not keep their bytes for each other.
+  const bool rotate =
+      std::ranges::any_of(program.repeat.rings, [&](const Ring& ring) { return program.rotates(ring); });
   const auto too_much = [&](std::int64_t bytes) {
-    return !program.repeat.rotas.empty() &&
-           static_cast<double>(bytes) > (1 + same.slack) * static_cast<double>(plan.live_bytes);
+    return rotate && static_cast<double>(bytes) > (1 + slack) * static_cast<double>(plan.live_bytes);
   };
   if (too_much(live_bytes(blocks, program.ops.size()))) return false;
-  const Addresses chosen = choose_addresses(blocks, program.ops.size(), blocks_of_images(ids, same.images));
+  const Addresses chosen = choose_addresses(blocks, program.ops.size(), next_in_rings(program, ids));
   if (chosen.extent < 0) return false;
   for (std::size_t b = 0; b < ids.size(); ++b) program.tensor(ids[b]).address = chosen.address[b];
   for (Tensor& tensor : program.tensors)
-    if (tensor.rota >= 0 && static_cast<int>(tensor.tier) == tier)
-      tensor.address = program.tensor(program.repeat.rotas[at(tensor.rota)][at(tensor.slot)]).address;
+    if (program.rotates(tensor) && static_cast<int>(tensor.tier) == tier)
+      tensor.address =
+          program.tensor(program.repeat.rings[at(tensor.ring)].slot_of(tensor.ring_index)).address;
   plan.transient_bytes = chosen.extent;
   return !too_much(plan.transient_bytes);
 }
@@ -164,22 +169,12 @@ class ReuseEdges {
   }
 
  private:
-  /// Behind the body everything that rotates has moved on by all its times.
+  /// Behind the body all that rotates has moved on by all iterations.
   void move_slots() {
-    for (const std::vector<TensorId>& chain : chains_of_rotas())
-      for (const TensorId id : chain)
-        if (accesses_[at(id)] != no_ops) take(id, program_.repeat.end, [](TensorId) {});
-  }
-
-  /// By rota: all that have a slot in it, in the order in which they do.
-  std::vector<std::vector<TensorId>> chains_of_rotas() const {
-    std::vector<std::vector<TensorId>> chains(program_.repeat.rotas.size());
-    for (std::size_t t = 0; t < program_.tensors.size(); ++t)
-      if (program_.tensors[t].rota >= 0)
-        chains[at(program_.tensors[t].rota)].push_back(static_cast<TensorId>(t));
-    for (std::vector<TensorId>& chain : chains)
-      std::ranges::sort(chain, {}, [&](TensorId id) { return program_.tensor(id).first; });
-    return chains;
+    for (const Ring& ring : program_.repeat.rings)
+      for (const TensorId id : ring.tensors)
+        if (program_.rotates(ring) && accesses_[at(id)] != no_ops)
+          take(id, program_.repeat.end, [](TensorId) {});
   }
 
   template <class Visit>
@@ -245,12 +240,12 @@ std::array<std::int64_t, tier_count> live_bytes(const Program& program) {
   return bytes;
 }
 
-bool plan_memory(Program& program, const SamePlaces& same) {
+bool plan_memory(Program& program, double slack) {
   for (TierPlan& plan : program.plan) plan = {};
   for (Tensor& tensor : program.tensors) tensor.address = -1;
   place_persistent(program);
   for (int tier = 0; tier < tier_count; ++tier)
-    if (!place_transient(program, tier, same)) return false;
+    if (!place_transient(program, tier, slack)) return false;
   ReuseEdges(program).add();
   return true;
 }

@@ -56,11 +56,16 @@ struct OpRecord {
   void (*check)(const Attributes&);
   /// Whether the constant of this key may differ by micro-batch (Stepped).
   bool (*is_stepped)(std::string_view key);
+  bool has_stepped;  ///< some constant may
 };
 template <class Record>
 constexpr OpRecord record(std::string_view name) {
-  return {name, Record::reads, Record::writes, [](const Attributes& a) { record_of<Record>(a); },
-          is_stepped<Record>};
+  return {name,
+          Record::reads,
+          Record::writes,
+          [](const Attributes& a) { record_of<Record>(a); },
+          is_stepped<Record>,
+          has_stepped<Record>};
 }
 template <class Record>
 constexpr OpRecord record() {
@@ -96,6 +101,9 @@ struct OpType {
   bool replicated_only = false;
   /// Adapts the node's constants to the rank's part of its operands; null: none depend on it.
   void (*fit)(model::Node&, const PartOfNode&) = nullptr;
+  /// Sets the constants of an op of a training step that differ by micro-batch; null: none do. Every op whose
+  /// record has Stepped constants has it.
+  void (*number)(const Program&, Op&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
   /// A message between stages of the pipeline: recomputation does not send it again.

@@ -19,18 +19,13 @@ void link_dependencies(Program& program);
 /// life.
 void plan_lifetimes(Program& program);
 
-/// What addresses have to be alike (program/ir/repeat.hpp).
-struct SamePlaces {
-  std::vector<TensorId> images;  ///< by tensor: one that must have the same address, or none
-  /// Where some rotate: by what share more than is alive at once a tier may need.
-  double slack = 0;
-};
-
 /// Assigns addresses, aligned to 256 bytes on the device and to pages of 4096 elsewhere: persistent tensors
-/// category by category, transient ones by reuse of bytes whose tensor is past its last op; where the reuse
-/// crosses streams, adds the Op::after edges that make it safe. Fills Program::plan. Call after
-/// link_dependencies and plan_lifetimes. False, and nothing is of use, where no placement is as `same` asks.
-bool plan_memory(Program& program, const SamePlaces& same = {});
+/// category by category, transient ones by reuse of bytes whose tensor is past its last op, and those of a
+/// ring as its slots say; where the reuse crosses streams, adds the Op::after edges that make it safe. Fills
+/// Program::plan. Call after link_dependencies and plan_lifetimes. Returns false, and nothing is of use, if
+/// no placement suits the rings. slack: the share by which a tier with rings that rotate may need more than
+/// is alive at once.
+bool plan_memory(Program& program, double slack = 0);
 
 /// Bytes of the regions of persistent tensors, by tier, as plan_memory makes them.
 std::array<std::int64_t, tier_count> persistent_bytes(const Program& program);

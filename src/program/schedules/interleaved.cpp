@@ -10,6 +10,15 @@
 
 namespace ztrain::program {
 
+namespace {
+
+/// Forwards of a rank before the first that has a backward behind it.
+int forwards_ahead(const ScheduleInput& input) {
+  return (input.chunks - 1) * input.ranks + 2 * (input.ranks - 1 - input.rank);
+}
+
+}  // namespace
+
 std::vector<Turn> interleaved(const ScheduleInput& input) {
   const auto groups = static_cast<int>(ceil_div(input.micro_batches, input.ranks));
   std::vector<std::pair<int, int>> forwards, backwards;  // {chunk, micro-batch}
@@ -19,9 +28,7 @@ std::vector<Turn> interleaved(const ScheduleInput& input) {
         forwards.emplace_back(c, m);
         backwards.emplace_back(input.chunks - 1 - c, m);
       }
-  const std::size_t ahead = std::min<std::size_t>(
-      forwards.size(),
-      static_cast<std::size_t>((input.chunks - 1) * input.ranks + 2 * (input.ranks - 1 - input.rank)));
+  const std::size_t ahead = std::min(forwards.size(), static_cast<std::size_t>(forwards_ahead(input)));
   std::vector<Turn> turns;
   // The last group's may be fewer: of those that would fill it up nothing is done.
   const auto take = [&](TurnKind kind, const std::pair<int, int>& of) {
@@ -33,6 +40,19 @@ std::vector<Turn> interleaved(const ScheduleInput& input) {
     take(TurnKind::backward, backwards[b]);
   }
   return turns;
+}
+
+/// An iteration is a group's turns. A last group that is not full begins as one that is. With one chunk
+/// groups make no difference, and an iteration is a micro-batch's.
+SteadyState steady_interleaved(const ScheduleInput& input) {
+  const int micros = input.chunks == 1 ? 1 : input.ranks, group = input.chunks * micros;
+  const int ahead = forwards_ahead(input);
+  const int forwards = input.micro_batches / micros * group + input.micro_batches % micros;
+  return {.begin = ahead,
+          .end = 2 * forwards - ahead,
+          .length = 2 * group,
+          .stride = micros,
+          .in_flight = ahead / group * micros + std::min(micros, ahead % group)};
 }
 
 }  // namespace ztrain::program

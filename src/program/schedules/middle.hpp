@@ -1,6 +1,6 @@
 #pragma once
-// Where a schedule repeats: the step of many micro-batches as that of a few, in which some turns are taken
-// more often. Found in the turns themselves, whatever schedule gives them. Pure.
+// The step of many micro-batches as that of a few, in which some turns are taken more often. What repeats is
+// stated by the schedule (SteadyState).
 
 #include <optional>
 #include <vector>
@@ -9,26 +9,26 @@
 
 namespace ztrain::program {
 
+/// A body is one iteration of a rank's steady state.
 struct Middle {
-  int few = 0;     ///< micro-batches of the step that is compiled
-  int stride = 1;  ///< by so many micro-batches the turns of the body move on from one time to the next
-  int times = 1;   ///< of the body, in the whole step
-  /// So many times in a row before the body are like it: all that are under way when it begins, and more.
-  int alike = 0;
-  /// By rank, of its turns in the step of a few: those of the body.
+  int few = 0;      ///< micro-batches of the step that is compiled
+  int stride = 1;   ///< micro-batches of one iteration of the body
+  int times = 1;    ///< iterations of the body, in the whole step
+  int warm_up = 0;  ///< iterations directly before the body that are identical to it: Repeat::warm_up
+  /// The turns of one rank's body, in the step of a few.
   struct Body {
     int begin = 0, length = 0;
     int end() const { return begin + length; }
   };
-  std::vector<Body> bodies;
+  std::vector<Body> bodies;  ///< by rank
 
-  /// What is behind the body is of micro-batches so much later than in the step of a few.
+  /// Micro-batches by which turns behind the body are later than in the step of a few.
   int shift() const { return (times - 1) * stride; }
 };
 
-/// None where the turns do not repeat, or not often enough that anything is left out. ahead: turns by which
-/// receives are begun early. The body of every rank begins with a forward, and ends as many times before
-/// where the rank's turns cease to repeat as that of any other.
+/// Returns nothing if the schedule states no steady state, or if its steady state is so short that nothing is
+/// left out. ahead: turns by which receives are begun early. The body of every rank begins with a forward,
+/// and all bodies end equally many iterations before the ends of their steady states.
 std::optional<Middle> middle_of(const Schedule& schedule, int ranks, int micro_batches, int ahead);
 
 }  // namespace ztrain::program

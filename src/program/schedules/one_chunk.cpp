@@ -32,6 +32,24 @@ std::vector<Turn> halved(const ScheduleInput& input, Lags lags) {
   return turns;
 }
 
+/// A micro-batch is in flight from its forward to its half for weights.
+SteadyState steady_halved(const ScheduleInput& input, Lags lags) {
+  const int begin = lags.forward + 2 * lags.weights, in_flight = lags.forward + lags.weights;
+  return {.begin = begin,
+          .end = begin + 3 * (input.micro_batches - in_flight),
+          .length = 3,
+          .in_flight = in_flight,
+          .has_late = true};
+}
+
+Lags lags_of_h1(const ScheduleInput& input) {
+  return {.forward = input.ranks - 1 - input.rank, .weights = input.rank};
+}
+
+Lags lags_of_h2(const ScheduleInput& input) {
+  return {.forward = 2 * (input.ranks - 1 - input.rank), .weights = 2 * input.rank};
+}
+
 }  // namespace
 
 std::vector<Turn> gpipe(const ScheduleInput& input) {
@@ -53,12 +71,25 @@ std::vector<Turn> one_forward_one_backward(const ScheduleInput& input) {
   return turns;
 }
 
+SteadyState steady_1f1b(const ScheduleInput& input) {
+  const int ahead = input.ranks - 1 - input.rank;
+  return {.begin = ahead, .end = 2 * input.micro_batches - ahead, .length = 2, .in_flight = ahead};
+}
+
 std::vector<Turn> zero_bubble_h1(const ScheduleInput& input) {
-  return halved(input, {.forward = input.ranks - 1 - input.rank, .weights = input.rank});
+  return halved(input, lags_of_h1(input));
+}
+
+SteadyState steady_h1(const ScheduleInput& input) {
+  return steady_halved(input, lags_of_h1(input));
 }
 
 std::vector<Turn> zero_bubble_h2(const ScheduleInput& input) {
-  return halved(input, {.forward = 2 * (input.ranks - 1 - input.rank), .weights = 2 * input.rank});
+  return halved(input, lags_of_h2(input));
+}
+
+SteadyState steady_h2(const ScheduleInput& input) {
+  return steady_halved(input, lags_of_h2(input));
 }
 
 }  // namespace ztrain::program

@@ -14,6 +14,8 @@ namespace ztrain::program {
 using TurnsOf = std::vector<Turn>(const ScheduleInput&);
 TurnsOf gpipe, one_forward_one_backward, zero_bubble_h1, zero_bubble_h2, interleaved, zero_bubble_vee,
     dualpipe_vee;
+using SteadyOf = SteadyState(const ScheduleInput&);
+SteadyOf steady_1f1b, steady_h1, steady_h2, steady_interleaved, steady_zero_bubble_vee, steady_dualpipe_vee;
 
 namespace {
 
@@ -31,21 +33,26 @@ std::vector<Turn> sequential(const ScheduleInput& input) {
   return turns;
 }
 
+SteadyState steady_sequential(const ScheduleInput& input) {
+  return {.begin = 0, .end = 2 * input.micro_batches, .length = 2};
+}
+
 struct Row {
   std::string_view name;
   TurnsOf* turns;
+  SteadyOf* steady = nullptr;
   int chunks = 1;
   bool vee = false;
 };
 constexpr Row table[] = {
-    {.name = "sequential", .turns = sequential},
+    {.name = "sequential", .turns = sequential, .steady = steady_sequential},
     {.name = "gpipe", .turns = gpipe},
-    {.name = "1f1b", .turns = one_forward_one_backward},
-    {.name = "interleaved", .turns = interleaved, .chunks = 2},
-    {.name = "zb-h1", .turns = zero_bubble_h1},
-    {.name = "zb-h2", .turns = zero_bubble_h2},
-    {.name = "zb-v", .turns = zero_bubble_vee, .chunks = 2, .vee = true},
-    {.name = "dualpipe-v", .turns = dualpipe_vee, .chunks = 2, .vee = true},
+    {.name = "1f1b", .turns = one_forward_one_backward, .steady = steady_1f1b},
+    {.name = "interleaved", .turns = interleaved, .steady = steady_interleaved, .chunks = 2},
+    {.name = "zb-h1", .turns = zero_bubble_h1, .steady = steady_h1},
+    {.name = "zb-h2", .turns = zero_bubble_h2, .steady = steady_h2},
+    {.name = "zb-v", .turns = zero_bubble_vee, .steady = steady_zero_bubble_vee, .chunks = 2, .vee = true},
+    {.name = "dualpipe-v", .turns = dualpipe_vee, .steady = steady_dualpipe_vee, .chunks = 2, .vee = true},
 };
 
 /// How far the chunks of a step have come, turn by turn.
@@ -111,7 +118,7 @@ StageMap stage_map(const Schedule& schedule, int ranks) {
 Schedule find_schedule(std::string_view name) {
   std::string names;
   for (const Row& row : table) {
-    if (row.name == name) return {std::string(row.name), row.turns, row.chunks, row.vee, 0, 0};
+    if (row.name == name) return {std::string(row.name), row.turns, row.chunks, row.vee, 0, 0, row.steady};
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", row.name);
   }
   fail("there is no schedule '{}'; there is {}", name, names);

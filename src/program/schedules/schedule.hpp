@@ -1,7 +1,8 @@
 #pragma once
 // In which order a rank does the forwards and backwards of a step. A schedule is a pure function from the
 // number of micro-batches, and the rank's place in the pipeline, to a list of turns; expand() follows the
-// list and nothing else. A new schedule is a function and a row of the table in schedule.cpp.
+// list and nothing else. A new schedule is a function and a row of the table in schedule.cpp. If a second
+// function states what repeats in the list, that is compiled once (program/schedules/middle.hpp).
 
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,16 @@ struct ScheduleInput {
   int chunks = 1;  ///< of every rank
 };
 
+/// Turns [begin, end) of a rank. Each of them is the one `length` turns before it, `stride` micro-batches
+/// later. Turns before them are the warm-up, and turns behind them the cool-down.
+struct SteadyState {
+  int begin = 0, end = 0;
+  int length = 0;         ///< turns of one iteration
+  int stride = 1;         ///< micro-batches of one iteration
+  int in_flight = 0;      ///< micro-batches that are begun and not done behind the first iteration
+  bool has_late = false;  ///< an iteration has halves for weights
+};
+
 struct Schedule {
   std::string name;
   std::function<std::vector<Turn>(const ScheduleInput&)> turns;
@@ -45,6 +56,8 @@ struct Schedule {
   bool vee = false;       ///< StageMap::vee
   int ranks = 0;          ///< that it is for; 0: any number
   int micro_batches = 0;  ///< likewise
+  /// States what repeats in the turns. Null: nothing does.
+  std::function<SteadyState(const ScheduleInput&)> steady{};
 };
 
 StageMap stage_map(const Schedule& schedule, int ranks);

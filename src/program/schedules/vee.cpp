@@ -85,6 +85,17 @@ std::vector<Turn> zero_bubble_vee(const ScheduleInput& input) {
   return list.take_all();
 }
 
+/// The last three turns of the warm-up are those of an iteration.
+SteadyState steady_zero_bubble_vee(const ScheduleInput& input) {
+  const int behind = input.ranks - input.rank, ahead = 2 * behind - 1 + input.rank;
+  const int begin = 5 * behind + 2 * input.rank - 4;
+  return {.begin = begin,
+          .end = begin + 3 + 6 * (input.micro_batches - ahead),
+          .length = 6,
+          .in_flight = ahead,
+          .has_late = true};
+}
+
 std::vector<Turn> dualpipe_vee(const ScheduleInput& input) {
   const int behind = input.ranks - input.rank - 1;  // ranks between this one and the turn
   const int own = input.rank + 1, micro_batches = std::max(input.micro_batches, 2 * input.ranks);
@@ -109,6 +120,15 @@ std::vector<Turn> dualpipe_vee(const ScheduleInput& input) {
   }
   while (list.has_late()) list.weights();
   return list.take_all();
+}
+
+SteadyState steady_dualpipe_vee(const ScheduleInput& input) {
+  const int behind = input.ranks - input.rank - 1, own = input.rank + 1;
+  const int begin = 5 * behind + 2 * own;
+  return {.begin = begin,
+          .end = begin + 4 * (input.micro_batches - 2 * input.ranks + own),
+          .length = 4,
+          .in_flight = 2 * behind + own};
 }
 
 }  // namespace ztrain::program

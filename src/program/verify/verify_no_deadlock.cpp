@@ -345,7 +345,7 @@ bool proven_by_lists(const std::vector<const Program*>& programs,
 // it, the steps themselves are looked at, written out.
 void verify_no_deadlock(const std::vector<const Program*>& programs,
                         const std::vector<std::vector<int>>& classes) {
-  const auto in_body = [](const Program* p) { return p->repeat.alike == 0 && p->repeat.times > 1; };
+  const auto in_body = [](const Program* p) { return p->repeat.warm_up == 0 && p->repeat.times > 1; };
   const auto whole = [](const Program* p) { return p->repeat.times == 1; };
   if (std::ranges::all_of(programs, in_body) || std::ranges::all_of(programs, whole))
     return prove(Joint(programs, classes));

@@ -295,7 +295,7 @@ void verify_rank(const Program& program) {
   if (const std::string fault = repeat_fault(program); !fault.empty())
     fail("ops {} to {} of program '{}' cannot be issued {} times: {}", program.repeat.begin,
          program.repeat.end - 1, program.name, program.repeat.times, fault);
-  if (program.repeat.alike == 0) return verify_list(program);
+  if (program.repeat.warm_up == 0) return verify_list(program);
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id) check_edges(program, id);
   verify_list(unrolled(program, times_to_prove(program)));
 }

@@ -112,6 +112,8 @@ TEST(Records, SayWhichConstantsDifferByMicroBatch) {
   EXPECT_FALSE(dropout.is_stepped("key"));
   EXPECT_FALSE(program::op_type(Add::op).record.is_stepped("first_token"));
   EXPECT_EQ(record_of<Dropout>(attributes_of(Dropout{.first_token = 7})).first_token, 7);
+  for (const OpType* row : all_ops())
+    EXPECT_EQ(row->number != nullptr, row->record.has_stepped) << row->record.name;
 }
 
 TEST(Records, ComeBackAsTheyWere) {

@@ -103,19 +103,18 @@ TEST(Repeat, StaysAwayFromPassesOverPrograms) {
   EXPECT_EQ(seen, 1);
 }
 
-/// A transient tensor whose copy is another one.
-TensorId moving(const Program& p) {
-  const std::vector<TensorId> images = images_of(p);
-  for (std::size_t t = 0; t < images.size(); ++t)
-    if (!p.tensors[t].persistent && p.tensors[t].base == no_tensor && images[t] != no_tensor &&
-        images[t] != static_cast<TensorId>(t) && p.tensors[t].first >= p.repeat.begin)
-      return static_cast<TensorId>(t);
-  return no_tensor;
+/// A transient tensor that the body makes anew, and the one that its copy makes.
+std::pair<TensorId, TensorId> moving(const Program& p) {
+  for (const Ring& ring : p.repeat.rings)
+    if (const Tensor& t = p.tensor(ring.tensors[0]); !t.persistent && t.first >= p.repeat.begin)
+      return {ring.tensors[0], ring.tensors[1]};
+  return {no_tensor, no_tensor};
 }
 
-TensorId with_step(const Program& p, bool persistent) {
+/// A tensor that moves on in its base, or one that does not.
+TensorId with_step(const Program& p, bool moves) {
   for (std::size_t t = 0; t < p.tensors.size(); ++t)
-    if (p.tensors[t].step != 0 && p.tensors[t].persistent == persistent) return static_cast<TensorId>(t);
+    if ((p.tensors[t].step != 0) == moves) return static_cast<TensorId>(t);
   return no_tensor;
 }
 
@@ -139,25 +138,27 @@ TEST(Repeat, IsRefusedWhereTheCopyIsNoCopy) {
   EXPECT_NE(
       refused([](Program& p) { p.repeat.end = static_cast<OpId>(p.ops.size()); }).find("no copy behind"),
       std::string::npos);
-  EXPECT_NE(refused([](Program& p) { p.tensor(moving(p)).address += 256; }).find("which stands for it"),
+  EXPECT_NE(refused([](Program& p) { p.tensor(moving(p).second).address += 256; }).find("whose slot it has"),
             std::string::npos);
   EXPECT_NE(refused([](Program& p) { p.op(that_waits(p)).after.clear(); }).find("waits for others"),
             std::string::npos);
   EXPECT_NE(refused([](Program& p) { p.op(p.repeat.end).attributes.set("eps", 0.5); }).find("do the same"),
             std::string::npos);
-  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, true)).step += 256; }).find("moves on by"),
+  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, true)).step = 0; }).find("moves on by"),
             std::string::npos);
-  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, false)).step = 0; }).find("moves on by"),
+  EXPECT_NE(refused([](Program& p) { p.tensor(with_step(p, false)).step = 256; }).find("moves on by"),
             std::string::npos);
 }
 
-/// An input that is another one at each time; its copy.
+/// Those of the first input.
+Ring& inputs(Program& p) {
+  return p.repeat.rings.front();
+}
+
+/// An input as the body names it, and as its copy does.
 std::pair<TensorId, TensorId> moving_input(const Program& p) {
-  const std::vector<TensorId> images = images_of(p);
-  for (std::size_t t = 0; t < images.size(); ++t)
-    if (p.tensors[t].persistent && images[t] != no_tensor && images[t] != static_cast<TensorId>(t))
-      return {static_cast<TensorId>(t), images[t]};
-  return {no_tensor, no_tensor};
+  const Ring& ring = p.repeat.rings.front();
+  return {ring.tensors[2], ring.tensors[2 + static_cast<std::size_t>(p.repeat.times)]};
 }
 
 /// In the copy, so that the body is what it was.
@@ -165,11 +166,6 @@ OpId that_communicates(const Program& p) {
   for (OpId id = p.repeat.begin; id < p.repeat.end; ++id)
     if (p.op(id).communicates()) return id + p.repeat.length();
   return -1;
-}
-
-TensorId not_in_the_body(const Program& p) {
-  const std::vector<TensorId> images = images_of(p);
-  return static_cast<TensorId>(std::ranges::find(images, no_tensor) - images.begin());
 }
 
 TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
@@ -180,15 +176,20 @@ TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
     const std::string text = refusal([&] { verify_rank(p); });
     EXPECT_NE(text.find(reason), std::string::npos) << reason << ", not: " << text;
   };
-  // The copy's input is right, and that of a time between is not.
-  refused_for("is not where the body would read it the 3th time", [](Program& p) {
-    const auto [first, copy] = moving_input(p);
-    p.tensor(first + (copy - first) / p.repeat.times * 2).address += 256;
+  // The copy's input is right, and those of two iterations between change places.
+  refused_for("that iteration 3 reads", [](Program& p) {
+    std::swap(inputs(p).tensors[3], inputs(p).tensors[4]);
+    std::swap(p.tensor(inputs(p).tensors[3]).ring_index, p.tensor(inputs(p).tensors[4]).ring_index);
   });
+  refused_for("is not number 3 of its ring",
+              [](Program& p) { std::swap(inputs(p).tensors[3], inputs(p).tensors[4]); });
+  refused_for("in a ring that does not have it",
+              [](Program& p) { inputs(p).tensors.pop_back(), --inputs(p).slots; });
+  refused_for("there are slots that no tensor has",
+              [](Program& p) { inputs(p).slots = static_cast<int>(inputs(p).tensors.size()) + 1; });
   refused_for("do not move on as those of its copy say", [](Program& p) {
     p.repeat.attributes.push_back({p.repeat.begin, "first_token", 1});
   });
-  refused_for("but the body does not name it", [](Program& p) { p.tensor(not_in_the_body(p)).step = 256; });
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.peer += 1; });
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).comm.sent_bytes += 1; });
   refused_for("do not do the same", [](Program& p) { p.op(that_communicates(p)).stream = Stream::io; });
@@ -199,17 +200,15 @@ TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
     p.op(p.repeat.end).outputs.push_back(copy);
   });
   refused_for("begins in the body and is used by its copy", [](Program& p) {
-    const TensorId kept = moving(p), image = images_of(p)[static_cast<std::size_t>(kept)];
+    const auto [kept, image] = moving(p);
     for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)
       for (auto* operands : {&p.op(id).inputs, &p.op(id).outputs})
         std::ranges::replace(*operands, image, kept);
     for (Tensor& t : p.tensors)
       if (t.base == image) t.base = kept;
   });
-  refused_for("both begin before the body", [](Program& p) {
-    const TensorId first = moving(p);
-    p.tensor(first).first = p.tensor(images_of(p)[static_cast<std::size_t>(first)]).first = 0;
-  });
+  refused_for("both begin before the body",
+              [](Program& p) { p.tensor(moving(p).first).first = p.tensor(moving(p).second).first = 0; });
 }
 
 /// A constant may differ by micro-batch if the record of its op says so, and then by the same amount each

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "program/schedules/middle.hpp"
+#include "program/schedules/pipeline_steps.hpp"
 #include "tests/support/repeat_in_full.hpp"
 #include "tests/support/schedules.hpp"
 
@@ -30,8 +31,25 @@ int rank_of_stage(const JobSpec& spec, int stage) {
   return stage * spec.mesh.ranks() / spec.mesh[Axis::pipeline];
 }
 
-/// What is found is the step: its turns, taken so often, are those of the whole.
-TEST(RepeatStages, AreFoundInTheTurnsOfEverySchedule) {
+bool rotates(const Program& p) {
+  return std::ranges::any_of(p.repeat.rings, [&](const Ring& ring) { return p.rotates(ring); });
+}
+
+/// The turns of a rank in the step of a few micro-batches, with the body taken as often as in the whole step.
+std::vector<Turn> written_out(const std::vector<Turn>& few, const Middle& middle, int rank) {
+  const Middle::Body& body = middle.bodies[static_cast<std::size_t>(rank)];
+  std::vector<Turn> turns(few.begin(), few.begin() + body.begin);
+  const auto append = [&](int begin, int end, int micros) {
+    for (auto turn = few.begin() + begin; turn != few.begin() + end; ++turn)
+      turns.push_back({turn->kind, turn->chunk, turn->micro + micros});
+  };
+  for (int time = 0; time < middle.times; ++time) append(body.begin, body.end(), time * middle.stride);
+  append(body.end(), static_cast<int>(few.size()), middle.shift());
+  return turns;
+}
+
+/// Each schedule's statement of its steady state holds in its turns.
+TEST(RepeatStages, AreStatedByEverySchedule) {
   for (const char* name : names)
     for (const int ranks : {2, 3, 4, 8, 16}) {
       const Schedule schedule = find_schedule(name);
@@ -42,6 +60,13 @@ TEST(RepeatStages, AreFoundInTheTurnsOfEverySchedule) {
         EXPECT_EQ(middle->few + middle->shift(), micros);
         EXPECT_LT(middle->few, 10 * ranks + 16) << name << ", " << ranks << " ranks";
         EXPECT_EQ(middle->stride, schedule.name == "interleaved" ? ranks : 1);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto turns = [&](int m) { return turns_of(schedule, {m, ranks, rank, schedule.chunks}); };
+          const std::vector<Turn> few = turns(middle->few);
+          EXPECT_EQ(few[static_cast<std::size_t>(middle->bodies[static_cast<std::size_t>(rank)].begin)].kind,
+                    TurnKind::forward);
+          EXPECT_EQ(written_out(few, *middle, rank), turns(micros)) << name << ", rank " << rank;
+        }
       }
     }
   EXPECT_FALSE(middle_of(find_schedule("gpipe"), 4, 200, 1));
@@ -60,7 +85,7 @@ TEST(RepeatStages, AreTheStepInFullOnEveryRank) {
         SCOPED_TRACE(fmt::format("{}, {}, stage {}", name, strategy, stage));
         const Program step = compile(graph, spec, rank_of_stage(spec, stage)).train();
         EXPECT_GT(step.repeat.times, 1);
-        EXPECT_FALSE(step.repeat.rotas.empty());
+        EXPECT_TRUE(rotates(step));
         test::expect_as_in_full(graph, spec, rank_of_stage(spec, stage));
       }
       EXPECT_EQ(refusal([&] { verify_job(graph, spec); }), "") << name << ", " << strategy;
@@ -129,32 +154,34 @@ TEST(RepeatStages, AreRefusedWhereSlotsAreNotTheirs) {
   const model::Graph graph = small_model(4);
   const Program good = compile(graph, staged("1f1b", 2, 20), 0).train();
   ASSERT_EQ(refusal([&] { verify_rank(good); }), "");
-  ASSERT_GT(good.repeat.rotas.size(), 1U);
+  ASSERT_TRUE(rotates(good));
   const auto refused_for = [&](const char* reason, auto spoil) {
     Program p = good;
     spoil(p);
     const std::string text = refusal([&] { verify_rank(p); });
     EXPECT_NE(text.find(reason), std::string::npos) << reason << ", not: " << text;
   };
-  const auto rota = [](Program& p) -> std::vector<TensorId>& { return p.repeat.rotas.front(); };
-  refused_for("has the slots of others", [&](Program& p) { std::swap(rota(p)[0], rota(p)[1]); });
-  refused_for("does not follow", [&](Program& p) { ++p.tensor(rota(p)[1]).slot; });
-  refused_for("whose slot it has", [&](Program& p) {
-    const std::vector<TensorId> images = images_of(p);
-    TensorId last = rota(p).back();
-    while (images[static_cast<std::size_t>(last)] != no_tensor) last = images[static_cast<std::size_t>(last)];
-    p.tensor(last).address += 256;
+  const auto ring = [](Program& p) -> Ring& {
+    return *std::ranges::find_if(p.repeat.rings, [&](const Ring& r) { return p.rotates(r); });
+  };
+  refused_for("is not number 0 of its ring",
+              [&](Program& p) { std::swap(ring(p).tensors[0], ring(p).tensors[1]); });
+  refused_for("does not follow", [&](Program& p) { ++p.tensor(ring(p).tensors[1]).ring_index; });
+  refused_for("does not follow", [&](Program& p) {
+    for (const int i : {0, 1}) p.tensor(ring(p).tensors[static_cast<std::size_t>(i)]).ring_index = 1 - i;
+    std::swap(ring(p).tensors[0], ring(p).tensors[1]);
   });
-  refused_for("there are slots that no tensor has", [&](Program& p) { p.repeat.rotas.push_back(rota(p)); });
+  refused_for("whose slot it has", [&](Program& p) { p.tensor(ring(p).tensors.back()).address += 256; });
+  refused_for("in a ring that does not have it", [&](Program& p) { ring(p).tensors.pop_back(); });
+  refused_for("there are slots that no tensor has",
+              [&](Program& p) { ring(p).slots = static_cast<int>(ring(p).tensors.size()) + 1; });
   refused_for("but nothing orders", [&](Program& p) {
-    for (OpId id = p.repeat.alike_from(); id < p.repeat.end + p.repeat.length(); ++id) p.op(id).after.clear();
+    for (OpId id = p.repeat.warm_up_begin(); id < p.repeat.end + p.repeat.length(); ++id)
+      p.op(id).after.clear();
   });
   // Two that rotate have the bytes of each other.
   refused_for("share bytes", [&](Program& p) {
-    const std::vector<TensorId> images = images_of(p);
-    const std::vector<TensorId> own = rota(p);
-    for (TensorId t = own[0]; t != no_tensor; t = images[static_cast<std::size_t>(t)])
-      p.tensor(t).address = p.tensor(own[0]).address;
+    for (const TensorId t : ring(p).tensors) p.tensor(t).address = p.tensor(ring(p).tensors[0]).address;
   });
 }
 

@@ -12,7 +12,7 @@
 namespace ztrain::test::verify_repeated_test {
 namespace {
 
-constexpr int alike = 1, stride = 1;
+constexpr int warm_up = 1, stride = 1;
 
 struct Item {
   int peer = -1;  ///< -1: an op that computes
@@ -92,10 +92,10 @@ Program program_of(const Stage& stage, int rank, int ranks, int times) {
     }
   };
   add(stage.before);
-  Repeat repeat{.times = times, .stride = stride, .alike = alike};
+  Repeat repeat{.times = times, .stride = stride, .warm_up = warm_up};
   for (int p = 0; p < stage.periods; ++p) {
-    if (p == alike) repeat.begin = static_cast<OpId>(b.program.ops.size());
-    if (p == alike + 1) repeat.end = static_cast<OpId>(b.program.ops.size()), later = (times - 1) * stride;
+    if (p == warm_up) repeat.begin = static_cast<OpId>(b.program.ops.size());
+    if (p == warm_up + 1) repeat.end = static_cast<OpId>(b.program.ops.size()), later = (times - 1) * stride;
     add(stage.period);
   }
   add(stage.behind);
@@ -120,7 +120,7 @@ TEST(VerifyRepeated, IsTheProofOfTheStepWrittenOut) {
     const int ranks = 2 + drawing.below(2), times = 2 + drawing.below(7), most_ahead = 2 << trial % 4;
     std::vector<Program> once, repeated, written;
     for (int rank = 0; rank < ranks; ++rank) {
-      const Stage stage = draw_stage(drawing, rank, ranks, alike + 2, most_ahead);
+      const Stage stage = draw_stage(drawing, rank, ranks, warm_up + 2, most_ahead);
       once.push_back(program_of(stage, rank, ranks, 1));
       repeated.push_back(program_of(stage, rank, ranks, times));
       written.push_back(unrolled(repeated.back()));
