@@ -1,6 +1,7 @@
 #include "program/ops/op_type.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/error.hpp"
 #include "program/passes/tape.hpp"
@@ -35,10 +36,15 @@ std::vector<std::span<const OpType>> op_table() {
 }
 
 const OpType& op_type(std::string_view name) {
-  for (const auto kind : kinds)
-    for (const OpType& row : kind())
-      if (row.record.name == name) return row;
-  ASSERT(false, "no op named '{}' in the op table", name);
+  static const auto rows = [] {
+    std::unordered_map<std::string_view, const OpType*> by_name;
+    for (const auto kind : kinds)
+      for (const OpType& row : kind()) by_name.emplace(row.record.name, &row);
+    return by_name;
+  }();
+  const auto row = rows.find(name);
+  ASSERT(row != rows.end(), "no op named '{}' in the op table", name);
+  return *row->second;
 }
 
 void complete(Program& program, Op& op) {
