@@ -42,8 +42,9 @@ struct StateShard {
 /// cache bypass it, if the file system allows that.
 enum class PageCache : std::uint8_t { through, past };
 
-/// Says which shards are meant: the layout says over which axes each unit is cut, and names every parameter of the
-/// model. A rank whose strategy keeps a state replicated saves its own slice of it, as if it were sharded.
+/// Says which shards are meant: the layout says over which axes each unit is cut, and names every parameter
+/// of the model. A rank whose strategy keeps a state replicated saves its own slice of it, as if it were
+/// sharded.
 struct Place {
   const Layout* layout = nullptr;
   Coordinate at;

@@ -44,8 +44,8 @@ class PartRows {
   /// layout and states must outlive this.
   PartRows(const Layout& layout, std::span<const StateForm> states, const Catalog& catalog);
 
-  /// Returns the rows of shards [begin, end) of every unit that is cut over `axes`, as far as the rank at `place` owns
-  /// them. A piece that several of these shards hold is one row.
+  /// Returns the rows of shards [begin, end) of every unit that is cut over `axes`, as far as the rank at
+  /// `place` owns them. A piece that several of these shards hold is one row.
   std::vector<FormRow> of_shards(const Coordinate& place, AxisSet axes, int begin, int end) const;
 
  private:
