@@ -1,8 +1,8 @@
 #include "engine/dispatch.hpp"
 #include "engine/groups.hpp"
 #include "kernels/communication/record.hpp"
-#include "kernels/communication/swap_blocks.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "kernels/elementwise/copies.hpp"
+#include "runtime/comm/rank_sum.hpp"
 
 namespace ztrain::engine {
 namespace {

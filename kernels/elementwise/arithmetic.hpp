@@ -1,5 +1,6 @@
 #pragma once
-// Element-wise sums and multiples, computed in acc_t<T> and rounded once. T in {float, bf16, f16, double}.
+// Adds, scales and converts arrays element by element. Sums and multiples are computed in acc_t<T> and
+// rounded once. T, A and B are float, bf16, f16 or double.
 
 #include "base/dtype.hpp"
 #include "kernel_interface/view.hpp"
@@ -14,5 +15,10 @@ void add(Exec& exec, Vector<const T> a, Vector<const T> b, Vector<T> c);
 /// y = factor * x; y may be x.
 template <class T>
 void scale(Exec& exec, Vector<const T> x, double factor, Vector<T> y);
+
+/// dst = src, n elements each, which do not overlap. Rounds to nearest even; double to bf16 and f16 rounds
+/// through float.
+template <class A, class B>
+void cast(Exec& exec, Vector<const A> src, Vector<B> dst);
 
 }  // namespace ztrain::kernels

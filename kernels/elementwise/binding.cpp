@@ -1,7 +1,6 @@
 #include "engine/dispatch.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
-#include "kernels/elementwise/bytes.hpp"
-#include "kernels/elementwise/cast.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/record.hpp"
 
 namespace ztrain::engine {

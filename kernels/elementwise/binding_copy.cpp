@@ -4,7 +4,7 @@
 #include "engine/dispatch.hpp"
 #include "engine/queues.hpp"
 #include "kernels/communication/record.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/record.hpp"
 
 namespace ztrain::engine {

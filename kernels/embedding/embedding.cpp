@@ -1,7 +1,7 @@
 #include "kernels/embedding/embedding.hpp"
 
 #include "base/error.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/launch/pieces.hpp"
 
 namespace ztrain::kernels {

@@ -9,8 +9,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/philox.hpp"
 
 namespace ztrain::kernels {
 
@@ -67,5 +73,52 @@ std::string read_algorithms(const std::string& path);
 /// stays out of it. It is replaced at once, so that readers never see half of it. Throws Error naming the
 /// file.
 void save_algorithms(const std::string& path, AlgorithmTable& table);
+
+struct Candidate {
+  AlgorithmBytes bytes{};
+  std::int64_t workspace = 0;  ///< bytes that it needs
+};
+
+/// Runs and measures the algorithms that a library proposes for a product.
+class CandidateTimer {
+ public:
+  virtual ~CandidateTimer() = default;
+  /// Measures once: microseconds of one launch; nothing where it cannot be launched.
+  virtual std::optional<double> microseconds(const Candidate& candidate) = 0;
+};
+
+/// Measurements of each candidate, the candidates by turns; the medians are compared.
+inline constexpr int candidate_rounds = 5;
+
+/// Of those that fit the workspace and can be launched, the one of the least median; of those as good as that
+/// one within measuring (2%), the one that the library proposed first. Those that the first round shows to
+/// take twice as long as another are not measured again. Nothing where there is none.
+std::optional<Algorithm> fastest(std::span<const Candidate> candidates, std::int64_t workspace,
+                                 CandidateTimer& timer);
+
+/// Count of the numbers that products are measured on, which are repeated through a matrix. It is a prime, so
+/// that no stride of a power of two makes rows equal. A GPU's power, and with it its clock, follows the bits
+/// that change from one number to the next: on equal numbers the wrong algorithm may win.
+inline constexpr std::size_t tuning_period = 262139;
+
+/// Returns numbers evenly drawn from both signs. They are small enough that thousands of products may be
+/// added up in fp16; 8-bit codes, which have scales and are never added up in their own type, from most of
+/// their range.
+template <class T>
+std::vector<T> tuning_values(std::uint64_t stream) {
+  constexpr double largest = sizeof(T) == 1 ? 240 : 0.125;
+  std::vector<T> values(tuning_period);
+  for (std::size_t i = 0; i < values.size(); i += 4) {
+    const PhiloxBlock drawn = philox(0x7475'6e69'6e67, stream, i / 4);
+    for (std::size_t j = 0; j < 4 && i + j < values.size(); ++j)
+      values[i + j] =
+          static_cast<T>(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(
+              largest * (2 * uniform(drawn[j]) - 1)));
+  }
+  return values;
+}
+
+/// Scale of all 8-bit codes. With it products of codes are as small as the others.
+inline constexpr float tuning_scale = 0x1p-11f;
 
 }  // namespace ztrain::kernels

@@ -7,8 +7,7 @@
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernel_interface/with_type.hpp"
-#include "kernels/gemm/algorithm_choice.hpp"
-#include "kernels/launch/tuning_values.hpp"
+#include "kernels/gemm/algorithm_table.hpp"
 
 namespace ztrain::kernels::cublaslt {
 namespace {

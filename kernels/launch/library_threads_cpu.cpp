@@ -1,6 +1,6 @@
 #include <omp.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 
 namespace ztrain::kernels {
 

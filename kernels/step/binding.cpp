@@ -1,11 +1,10 @@
 #include "engine/dispatch.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/step/record.hpp"
 #include "kernels/step/step_metrics.hpp"
-#include "kernels/step/sum_squares.hpp"
 
 namespace ztrain::engine {
 namespace {

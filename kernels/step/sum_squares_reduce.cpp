@@ -1,8 +1,8 @@
 #include "kernel_interface/kernel_workspace.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/launch/pieces.hpp"
 #include "kernels/step/exact_window.hpp"
-#include "kernels/step/sum_squares.hpp"
+#include "kernels/step/step_metrics.hpp"
 
 namespace ztrain::kernels {
 namespace {

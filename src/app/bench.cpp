@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "app/output.hpp"
 #include "app/parse.hpp"
 #include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "bench/bench.hpp"
 #include "config/validate/validate.hpp"
+#include "files/file.hpp"
 #include "plan/cost.hpp"
 #include "runtime/session/session.hpp"
 

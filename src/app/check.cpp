@@ -12,7 +12,7 @@
 #include "checkpoint/hf/import.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
-#include "config/text/summary.hpp"
+#include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "data/rows/row_source.hpp"

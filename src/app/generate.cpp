@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "app/generate_request.hpp"
-#include "app/output.hpp"
 #include "app/parse.hpp"
 #include "base/error.hpp"
 #include "data/tokens/token_source.hpp"
+#include "files/file.hpp"
 #include "generate/generator.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"

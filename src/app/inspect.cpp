@@ -1,14 +1,21 @@
-#include "checkpoint/inspect.hpp"
-
 #include <fmt/format.h>
-
+#include <cstdint>
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/parse.hpp"
+#include "base/dtype.hpp"
 #include "base/json.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/format/format.hpp"
+#include "checkpoint/format/metadata_file.hpp"
+#include "config/hf/starting_point.hpp"
+#include "files/posix_file.hpp"
 #include "job/require_checkpoint.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -22,6 +29,54 @@ struct InspectOptions {
   std::string folder;
   bool tensors = false, deck = false, json = false;
 };
+
+struct TensorInfo {
+  std::string state, name;
+  DType dtype = DType::f32;
+  Shape shape;               ///< shape of the parameter
+  std::int64_t granule = 1;  ///< elements per item
+  std::int64_t bytes = 0, pieces = 0;
+  bool frozen = false;
+};
+
+struct FileInfo {
+  std::string name;
+  std::int64_t bytes = 0;
+};
+
+struct Inspected {
+  nlohmann::json metadata;          ///< metadata as the saver gave it
+  std::vector<TensorInfo> tensors;  ///< tensors of all states, state by state
+  std::vector<FileInfo> files;
+};
+
+/// Returns what a checkpoint says of itself, without its tensors. Throws Error if the folder is not a
+/// checkpoint, or if its index is damaged.
+Inspected contents_of(const std::filesystem::path& folder) {
+  Inspected found{.metadata = checkpoint::read_metadata(folder), .tensors = {}, .files = {}};
+  const checkpoint::Index index =
+      checkpoint::read_index(folder / checkpoint::index_name);  // checkpoint::read_metadata has checked it
+  for (const checkpoint::PieceRow& row : index.pieces) {
+    const checkpoint::StateEntry& state = index.catalog.states[static_cast<std::size_t>(row.state)];
+    const checkpoint::ParameterEntry& parameter =
+        index.catalog.parameters[static_cast<std::size_t>(row.parameter)];
+    const bool same = !found.tensors.empty() && found.tensors.back().state == state.name &&
+                      found.tensors.back().name == parameter.name;
+    if (!same)
+      found.tensors.push_back({.state = state.name,
+                               .name = parameter.name,
+                               .dtype = row.type(),
+                               .shape = parameter.shape,
+                               .granule = state.granule,
+                               .frozen = parameter.frozen});
+    found.tensors.back().bytes += row.bytes();
+    ++found.tensors.back().pieces;
+  }
+  for (const checkpoint::FileEntry& file : index.files) found.files.push_back({file.name, file.bytes});
+  for (const char* name : {checkpoint::index_name, config::checkpoint_metadata_file})
+    found.files.push_back({name, PosixFile::open_to_read(folder / name).size()});
+  return found;
+}
 
 /// Returns a text of the metadata, which any program may have written; says so if the text is missing.
 std::string said(const json& metadata, const char* key, const char* otherwise = "?") {
@@ -44,11 +99,11 @@ std::string mesh_of(const json& metadata) {
 }
 
 /// Describes the states in the order in which the checkpoint has them.
-std::string states_text(const checkpoint::Inspected& found) {
+std::string states_text(const Inspected& found) {
   std::vector<std::string> order;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> sums;  // number of tensors; bytes
   std::map<std::string, std::string> dtypes;
-  for (const checkpoint::TensorInfo& t : found.tensors) {
+  for (const TensorInfo& t : found.tensors) {
     if (!sums.contains(t.state)) order.push_back(t.state);
     auto& [tensors, bytes] = sums[t.state];
     ++tensors;
@@ -64,7 +119,7 @@ std::string states_text(const checkpoint::Inspected& found) {
   return text;
 }
 
-std::string text_of(const checkpoint::Inspected& found, const InspectOptions& options) {
+std::string text_of(const Inspected& found, const InspectOptions& options) {
   const json& m = found.metadata;
   std::string text = fmt::format(
       "{}\nstep       {} of {}, {} of them changed the weights; {} sequences, {} tokens\n"
@@ -75,10 +130,10 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
       options.folder, said(m, "step"), said(m, "run_steps"), said(m, "optimizer_steps"), said(m, "samples"),
       said(m, "tokens"), proven_text(m), said(m, "best_validation_loss", "none"), said(m, "version"),
       mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
-  for (const checkpoint::FileInfo& file : found.files)
+  for (const FileInfo& file : found.files)
     text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(file.bytes));
   if (options.tensors)
-    for (const checkpoint::TensorInfo& t : found.tensors)
+    for (const TensorInfo& t : found.tensors)
       text +=
           fmt::format("{} {} {} {}{}, {} in {}{}\n", t.state, t.name, name_of(t.dtype), to_string(t.shape),
                       t.granule == 1 ? "" : fmt::format(", an item for {} elements", t.granule),
@@ -86,9 +141,9 @@ std::string text_of(const checkpoint::Inspected& found, const InspectOptions& op
   return text;
 }
 
-json json_of(const checkpoint::Inspected& found, const InspectOptions& options) {
+json json_of(const Inspected& found, const InspectOptions& options) {
   json tensors = json::array(), files = json::array();
-  for (const checkpoint::TensorInfo& t : found.tensors)
+  for (const TensorInfo& t : found.tensors)
     tensors.push_back({{"state", t.state},
                        {"name", t.name},
                        {"dtype", name_of(t.dtype)},
@@ -97,8 +152,7 @@ json json_of(const checkpoint::Inspected& found, const InspectOptions& options) 
                        {"bytes", t.bytes},
                        {"pieces", t.pieces},
                        {"frozen", t.frozen}});
-  for (const checkpoint::FileInfo& file : found.files)
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  for (const FileInfo& file : found.files) files.push_back({{"name", file.name}, {"bytes", file.bytes}});
   return {{"checkpoint", options.folder},
           {"metadata", found.metadata},
           {"tensors", std::move(tensors)},
@@ -119,7 +173,7 @@ int inspect(const Invocation& call) {
   call.session.agree("reading the checkpoint", [&] {
     if (call.session.rank() != 0) return;
     job::require_checkpoint(options.folder);
-    const checkpoint::Inspected found = checkpoint::inspect(options.folder);
+    const Inspected found = contents_of(options.folder);
     if (options.json) return call.console.print(json_text(json_of(found, options), 2) + "\n");
     call.console.print(options.deck ? said(found.metadata, "deck") : text_of(found, options));
   });

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "base/fits_fp32.hpp"
+#include "base/dtype.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "files/file.hpp"

@@ -13,7 +13,6 @@
 #include "base/json.hpp"
 #include "config/text/load.hpp"
 #include "plan/report.hpp"
-#include "plan/sbatch.hpp"
 #include "plan/zero_paper.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"

@@ -3,7 +3,7 @@
 #include <exception>
 
 #include "app/commands.hpp"
-#include "base/reason.hpp"
+#include "base/error.hpp"
 #include "config/text/load.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"

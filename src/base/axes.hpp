@@ -1,15 +1,10 @@
 #pragma once
-// The axes of the mesh by name, sets of them, and how a tensor is cut over them: what families and optimizers
-// say of parameters, and what layout, checkpoints and passes read.
+// The axes of the mesh by name, sets of them, and what a cut between shards leaves whole: families and
+// optimizers say it of parameters; layout, checkpoints and passes read it.
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
-#include <vector>
-
-#include "base/shape.hpp"
 
 namespace ztrain {
 
@@ -91,35 +86,5 @@ inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
 /// multiples of the quantum. row: of the last dim. matrix: of the last two dims. A parameter of one dim has
 /// blocks alone.
 enum class Whole : std::uint8_t { element, block, row, matrix };
-
-/// A tensor on the ranks of `tensor`: cut along dim into parts, one for each rank; dim -1: every rank holds
-/// the tensor whole. Parts are equal unless `begins` says where each begins, and last where they end: parts +
-/// 1 elements, ascending.
-struct TensorSlice {
-  int dim = -1;
-  int parts = 1;
-  std::vector<std::int64_t> begins{};
-
-  bool whole() const { return dim < 0; }
-  /// Returns where part `index` of a dim of `size` elements begins. For index = parts, returns where the last
-  /// one ends.
-  std::int64_t begin(std::int64_t size, int index) const {
-    return begins.empty() ? size / parts * index : begins[static_cast<std::size_t>(index)];
-  }
-  /// Returns the shape of one part of a tensor of this shape.
-  Shape part_of(Shape shape, int index) const {
-    if (whole()) return shape;
-    std::int64_t& size = shape[static_cast<std::size_t>(dim)];
-    size = begin(size, index + 1) - begin(size, index);
-    return shape;
-  }
-  /// Returns the shape of the largest part.
-  Shape largest_part_of(const Shape& shape) const {
-    Shape largest = part_of(shape, 0);
-    for (int i = 1; i < parts; ++i) largest = std::max(largest, part_of(shape, i));
-    return largest;
-  }
-  bool operator==(const TensorSlice&) const = default;
-};
 
 }  // namespace ztrain

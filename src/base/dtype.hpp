@@ -1,9 +1,11 @@
 #pragma once
-// Element types. bf16, fp16 and the 8-bit floats are plain storage types of our own, usable in any kernel and
-// on any compiler.
+// Defines element types and the range of fp32. bf16, fp16 and the 8-bit floats are plain storage types of our
+// own, usable in any kernel and on any compiler.
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 namespace ztrain {
@@ -186,6 +188,14 @@ constexpr DType dtype_of<f8e4m3>() {
 template <>
 constexpr DType dtype_of<f8e5m2>() {
   return DType::f8e5m2;
+}
+
+constexpr double least_fp32 = std::numeric_limits<float>::min();  ///< a smaller number may become 0
+constexpr double most_fp32 = std::numeric_limits<float>::max();
+
+/// Returns whether x is 0 or within the range of fp32's normal numbers, and so neither NaN nor infinite.
+inline bool fits_fp32(double x) {
+  return x == 0 || (std::abs(x) >= least_fp32 && std::abs(x) <= most_fp32);
 }
 
 }  // namespace ztrain

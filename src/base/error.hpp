@@ -1,9 +1,11 @@
 #pragma once
-// Errors. Library code throws ztrain::Error; only main prints it and sets the exit code.
+// Errors. Library code throws ztrain::Error; only main prints it and sets the exit code. reason_of() turns
+// exceptions that are not this program's own into text for a user.
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,6 +31,26 @@ template <class... Args>
   if (root != file.npos) file.remove_prefix(root + 1);
   throw Error(fmt::format("{} (a defect of ztrain, found at {}:{}: please report it)", what, file, line));
 }
+
+/// Returns the message of an Error. For other exceptions returns a sentence without the names of C++ classes
+/// and libraries with which some messages begin.
+std::string reason_of(const std::exception& error);
+
+/// Calls work. Returns why it failed, or "".
+template <class Work>
+std::string failure_of(const Work& work) {
+  try {
+    work();
+    return "";
+  } catch (const std::exception& e) {
+    const std::string reason = reason_of(e);
+    return reason.empty() ? "unknown failure" : reason;
+  }
+}
+
+/// Returns "; this process may have ..." if the address space is limited, else "". It follows a message that
+/// memory is lacking.
+std::string limit_on_memory();
 
 }  // namespace ztrain
 

@@ -8,8 +8,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/thread.hpp"
-
 namespace ztrain {
 
 HostThreads::HostThreads(int count) {

@@ -1,18 +1,46 @@
 #pragma once
-// Keeps threads that share recurring work, so that no thread is made for it; and describes the machine they
-// run on.
+// Makes threads besides the first one of the process. Keeps threads that share recurring work, so that no
+// thread is made for it. Describes the machine that threads run on.
+
+#include <pthread.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace ztrain {
+
+/// Blocks all signals in this thread while it lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// Starts a thread that inherits blocked signals. Before it could block them itself, a signal that the others
+/// should handle would end the process. Throws std::system_error if no further thread can be made.
+template <class Work>
+std::thread thread_without_signals(Work work) {
+  const SignalsBlocked blocked;
+  return std::thread(std::move(work));
+}
 
 /// Threads on the cores of the thread that makes them. They take no signals.
 class HostThreads {

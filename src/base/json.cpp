@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
-#include "base/reason.hpp"
 
 namespace ztrain {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/host_threads.hpp"
-#include "base/thread.hpp"
 
 namespace ztrain {
 

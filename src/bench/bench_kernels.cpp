@@ -6,7 +6,7 @@
 #include <map>
 
 #include "engine/kernel_table.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/fp8/record.hpp"

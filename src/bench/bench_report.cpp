@@ -7,9 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "base/table.hpp"
 #include "base/text.hpp"
-#include "config/text/summary.hpp"
+#include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/setup.hpp"
 

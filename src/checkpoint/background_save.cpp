@@ -7,7 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/thread.hpp"
+#include "base/host_threads.hpp"
 #include "checkpoint/rank_group.hpp"
 
 namespace ztrain::checkpoint {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/reason.hpp"
+#include "base/error.hpp"
 
 namespace ztrain::checkpoint {
 

@@ -13,7 +13,6 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/reason.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/verify.hpp"

@@ -8,10 +8,9 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/reason.hpp"
 #include "checkpoint/format/metadata_file.hpp"
+#include "checkpoint/pieces.hpp"
 #include "checkpoint/retention.hpp"
-#include "checkpoint/write_pieces.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/posix_file.hpp"
 

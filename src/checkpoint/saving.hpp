@@ -11,7 +11,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/format.hpp"
-#include "checkpoint/own_pieces.hpp"
+#include "checkpoint/pieces.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/shard_files.hpp"
 

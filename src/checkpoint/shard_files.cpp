@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "checkpoint/format/metadata_file.hpp"
 #include "checkpoint/save_plan.hpp"
 #include "files/hdf5_file.hpp"

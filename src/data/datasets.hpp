@@ -13,7 +13,7 @@
 #include "data/rows/row_sets.hpp"
 #include "data/sampler.hpp"
 #include "data/tokens/text_files.hpp"
-#include "data/tokens/tokenizer_identity.hpp"
+#include "data/tokens/token_source.hpp"
 
 namespace ztrain::data {
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain::engine {
 

@@ -25,7 +25,7 @@
 #include "engine/queues.hpp"
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/ir/work.hpp"
 #include "program/jobs/program_set.hpp"

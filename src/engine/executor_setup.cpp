@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/validate/refusals.hpp"
 #include "engine/executor.hpp"
 #include "program/ir/order.hpp"

@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/program.hpp"
 #include "program/ir/repeat.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "engine/kernel_table.hpp"
 
 namespace ztrain::engine {

@@ -1,6 +1,6 @@
 #include "engine/op_order.hpp"
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/order.hpp"
 
 namespace ztrain::engine {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/host_threads.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "program/ir/program.hpp"
 #include "runtime/device/device.hpp"
 

@@ -253,4 +253,26 @@ void OutputFile::close() {
   if (descriptor_.close() != 0 && errno != EINTR) cannot_write();
 }
 
+namespace {
+
+/// Returns whether both exist, and the file is the other one or lies below it.
+bool is_within(const std::string& file, const std::string& other) {
+  std::error_code missing;
+  const std::filesystem::path inner = std::filesystem::canonical(file, missing);
+  const std::filesystem::path outer =
+      missing ? std::filesystem::path() : std::filesystem::canonical(other, missing);
+  return !missing && *inner.lexically_relative(outer).begin() != "..";
+}
+
+}  // namespace
+
+OutputFile create_output(const std::string& path, const std::string& option,
+                         const std::vector<std::string>& read) {
+  for (const std::string& one : read)
+    REQUIRE(!is_within(path, one),
+            "{}: '{}' would be written over, and this command reads '{}': give another file", option,
+            printable(path), printable(one));
+  return OutputFile::create_or_stream(path, option);
+}
+
 }  // namespace ztrain

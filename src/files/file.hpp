@@ -9,9 +9,10 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "base/error.hpp"
-#include "files/descriptor.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain {
 
@@ -104,5 +105,10 @@ class OutputFile {
   std::string path_, key_;
   Descriptor descriptor_;
 };
+
+/// Opens and empties the file or stream that an option of a command names. Throws Error if the command reads
+/// this file, or a folder that contains it: writing would destroy the input before it is read.
+OutputFile create_output(const std::string& path, const std::string& option,
+                         const std::vector<std::string>& read);
 
 }  // namespace ztrain

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "files/descriptor.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain {
 

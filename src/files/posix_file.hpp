@@ -1,14 +1,35 @@
 #pragma once
 // Files by offset, for bulk bytes. Every failure is an Error that names the file and what is missing.
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string_view>
-
-#include "files/descriptor.hpp"
+#include <utility>
 
 namespace ztrain {
+
+/// A file descriptor that is closed when it goes out of scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+
+  operator int() const { return number_; }
+  /// It is the caller's to close from here on.
+  int release() { return std::exchange(number_, -1); }
+  /// What close(2) gives: some file systems report a failed write only here.
+  int close() { return ::close(release()); }
+
+ private:
+  int number_;
+};
 
 /// What direct I/O is given multiples of, which suits all disks.
 inline constexpr std::int64_t direct_page = 4096;

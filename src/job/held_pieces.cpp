@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
-#include "base/index.hpp"
 #include "base/shape.hpp"
 
 namespace ztrain::job {

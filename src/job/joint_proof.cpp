@@ -4,8 +4,8 @@
 #include <map>
 
 #include "base/hash.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "base/shape.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/passes/final_passes.hpp"
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/table.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::job {

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "engine/host_tensors.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "plan/memory.hpp"
 
 namespace ztrain::job {

@@ -10,14 +10,13 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
-#include "base/reason.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
-#include "config/validate/resume.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::job {
 namespace {

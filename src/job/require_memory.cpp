@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/rank_group.hpp"

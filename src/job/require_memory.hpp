@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "checkpoint/neighbours/node_ring.hpp"
 #include "config/deck.hpp"
 #include "program/jobs/compile.hpp"

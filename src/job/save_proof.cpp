@@ -12,8 +12,8 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "config/validate/validate.hpp"

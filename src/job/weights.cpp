@@ -2,7 +2,7 @@
 
 #include "base/hash.hpp"
 #include "kernel_interface/with_type.hpp"
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "memory/arena.hpp"
 

@@ -11,9 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
-#include "base/reason.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "memory/huge_buffer.hpp"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/nvme/system.hpp"
+#include "memory/nvme/files.hpp"
 
 namespace ztrain::memory {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/hf/weight_names.hpp"
+#include "config/architectures.hpp"
 #include "model/builder.hpp"
 #include "model/family.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "config/hf/weight_names.hpp"
+#include "config/architectures.hpp"
 #include "model/attention_span.hpp"
 
 namespace ztrain::model {

@@ -9,7 +9,6 @@
 #include "base/attributes.hpp"
 #include "base/axes.hpp"
 #include "base/dtype.hpp"
-#include "base/index.hpp"
 #include "base/shape.hpp"
 
 namespace ztrain::model {

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
-#include "config/hf/weight_names.hpp"
+#include "config/architectures.hpp"
 
 namespace ztrain::model {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/axes.hpp"
+#include "base/shape.hpp"
 #include "config/deck.hpp"
 #include "model/graph.hpp"
 

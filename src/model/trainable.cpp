@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
-#include "config/hf/weight_names.hpp"
+#include "config/architectures.hpp"
 #include "config/validate/refusals.hpp"
 
 namespace ztrain::model {

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/validate/validate.hpp"
 #include "program/schedules/schedule.hpp"
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "base/shape.hpp"
 #include "config/validate/validate.hpp"
 #include "layout/comm_cost.hpp"
 #include "model/family.hpp"

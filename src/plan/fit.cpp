@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"

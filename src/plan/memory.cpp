@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/index.hpp"
 #include "base/shape.hpp"
 #include "layout/comm_cost.hpp"
 #include "optim/optimizer.hpp"

@@ -7,14 +7,12 @@
 #include <future>
 
 #include "base/shape.hpp"
-#include "base/table.hpp"
 #include "base/text.hpp"
 #include "config/strategy.hpp"
-#include "config/text/summary.hpp"
+#include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
-#include "plan/report_fit.hpp"
-#include "plan/report_words.hpp"
+#include "plan/report_parts.hpp"
 #include "plan/zero_paper.hpp"
 
 namespace ztrain::plan {

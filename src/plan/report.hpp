@@ -1,6 +1,6 @@
 #pragma once
-// A plan for people, and the same for programs (docs/plan.md describes both). Sizes in the text are decimal:
-// GB is 1e9 bytes, as in [cluster] and as vendors count.
+// Prints a plan for people, for programs and as a job script for SLURM (docs/plan.md describes them). Sizes
+// in the text are decimal: GB is 1e9 bytes, as in [cluster] and as vendors count.
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -9,7 +9,6 @@
 
 #include "plan/cost.hpp"
 #include "plan/fit.hpp"
-#include "plan/other_sums.hpp"
 #include "plan/search.hpp"
 
 namespace ztrain::plan {
@@ -40,5 +39,11 @@ std::vector<Cost> costs_by_strategy(const Question& question, const Cost& own);
 
 /// States that the classic formula gives for this deck's strategy, in bytes per rank.
 double zero_paper_of(const Cost& cost);
+
+/// A script for sbatch with the nodes, tasks, memory and time of the plan, which starts slurm/launch.sh with
+/// the deck and its overrides in the folder of submission. Throws Error for a plan that does not fit. What
+/// the plan does not know stands beside its line as a comment: the memory of processes, and how far the
+/// estimated time is to be trusted.
+std::string sbatch_text(const Plan& plan);
 
 }  // namespace ztrain::plan

@@ -1,4 +1,3 @@
-#include "plan/report_fit.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +5,8 @@
 #include <iterator>
 #include <vector>
 
-#include "base/table.hpp"
-#include "plan/report_words.hpp"
+#include "base/text.hpp"
+#include "plan/report_parts.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/report.hpp"
 

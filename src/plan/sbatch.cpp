@@ -1,4 +1,4 @@
-#include "plan/sbatch.hpp"
+#include "plan/report.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"
-#include "config/text/summary.hpp"
+#include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 
 namespace ztrain::plan {

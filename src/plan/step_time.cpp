@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/repeat.hpp"
 

@@ -19,8 +19,8 @@
 #include <limits>
 #include <vector>
 
-#include "plan/links.hpp"
 #include "plan/machine.hpp"
+#include "plan/traffic.hpp"
 #include "program/ir/program.hpp"
 #include "program/ir/work.hpp"
 

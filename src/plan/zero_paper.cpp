@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "base/table.hpp"
 #include "base/text.hpp"
 
 namespace ztrain::plan {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/reason.hpp"
-#include "base/thread.hpp"
+#include "base/error.hpp"
+#include "base/host_threads.hpp"
 
 namespace ztrain::telemetry {
 namespace {

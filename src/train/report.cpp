@@ -11,7 +11,6 @@
 #include "base/text.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/text/print.hpp"
-#include "config/text/summary.hpp"
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "job/memory_report.hpp"

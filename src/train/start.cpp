@@ -1,4 +1,4 @@
-#include "train/start.hpp"
+#include "train/trainer.hpp"
 
 #include <fmt/format.h>
 

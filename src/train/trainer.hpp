@@ -1,12 +1,36 @@
 #pragma once
-// Runs a deck: data, steps, evaluation, checkpoints, metrics.
+// Runs a deck: start, data, steps, evaluation, checkpoints, metrics.
 
+#include <cstdint>
 #include <string>
 
-#include "train/inputs.hpp"
+#include "data/rows/batch_part.hpp"
+#include "train/run.hpp"
 #include "train/run_end.hpp"
+#include "train/saves.hpp"
 
 namespace ztrain::train {
+
+/// Gives a run's steps their samples. Reads the samples of each step between the steps, and asks for the next
+/// ones while the device computes. Owns this rank's part of a micro-batch. The run outlives it.
+class Inputs {
+ public:
+  explicit Inputs(Run& run);
+
+  /// Writes the samples of the next step to the worker's inputs. Throws Error if they cannot be read.
+  void fill();
+  /// Does the same, but keeps a failure for the exchange of requests after the step. All ranks then save the
+  /// step that they have done.
+  void fill_next();
+  /// Asks the file system to read the samples of the step after the next one.
+  void read_ahead() const;
+
+ private:
+  std::int64_t first_sample(std::int64_t samples, std::int64_t micro_batch) const;
+
+  Run& run_;
+  data::BatchPart part_;
+};
 
 /// Loops over the steps of a run. Owns the run and its parts, and gives each part its turn.
 class Trainer {
@@ -46,5 +70,10 @@ class Trainer {
   Saves saves_;
   RunEnd end_;
 };
+
+/// Collective. Does what comes before a run's first step: describes the run, holds its folders, and sets its
+/// state: from the newest sound checkpoint or snapshot, from the weights that model.from names, or drawn.
+/// Then opens the files of run.output, and checks that there is room for a checkpoint. Throws AgreedError.
+void start(Run& run, TimeLimits& limits, RunOutput& output, Snapshots& snapshots, Saves& saves);
 
 }  // namespace ztrain::train

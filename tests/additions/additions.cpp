@@ -8,7 +8,7 @@
 
 #include "config/architectures.hpp"
 #include "kernels/communication/record.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "kernels/rope/record.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/final_passes.hpp"

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "tests/cuda_on_host/orders.hpp"
 #include "tests/support/comm_values.hpp"
 #include "tests/support/pairwise.hpp"

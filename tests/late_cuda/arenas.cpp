@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "runtime/comm/nccl_backend.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/mpi_main.hpp"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "config/strategy.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"

@@ -3,7 +3,7 @@
 #include "tests/late_cuda/late_device.hpp"
 
 #include "base/error.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "tests/support/asynchronous_device.hpp"
 
 namespace ztrain::test {

@@ -14,7 +14,7 @@
 #include "config/strategy.hpp"
 #include "engine/kernel_table.hpp"
 #include "engine/library_kernels.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/late_cuda/late_device.hpp"
 #include "tests/late_cuda/late_nccl.hpp"
 #include "tests/support/error_of.hpp"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "plan/memory.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/mpi_main.hpp"

@@ -11,7 +11,7 @@
 #include <functional>
 #include <sstream>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/text/load.hpp"
 #include "engine/kernel_table.hpp"
 #include "kernels/linear/record.hpp"

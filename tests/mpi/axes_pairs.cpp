@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/as_planned.hpp"
 #include "tests/support/axes_rows.hpp"
 #include "tests/support/mpi_main.hpp"

@@ -8,7 +8,6 @@
 
 #include "checkpoint/format/damaged.hpp"
 #include "checkpoint/hf/import.hpp"
-#include "files/descriptor.hpp"
 #include "files/posix_file.hpp"
 #include "layout/comm_cost.hpp"
 #include "memory/provider.hpp"

@@ -11,7 +11,7 @@
 #include "config/deck.hpp"
 #include "job/save_proof.hpp"
 #include "job/weights.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/folder_of_ranks.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/planned_datasets.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/comm/nccl_backend.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "tests/support/comm_checks.hpp"
 
 namespace ztrain::comm_nccl_test {

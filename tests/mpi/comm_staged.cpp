@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "layout/comm_cost.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/comm_group.hpp"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "model/tensor_plan.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"

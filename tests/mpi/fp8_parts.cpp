@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "model/tensor_plan.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/as_planned.hpp"

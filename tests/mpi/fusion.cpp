@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"
 

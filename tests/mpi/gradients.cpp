@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "kernels/linear/record.hpp"
 #include "tests/support/device_values.hpp"
 #include "tests/support/mpi_main.hpp"

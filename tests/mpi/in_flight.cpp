@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/executor.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/programs.hpp"
 

@@ -15,7 +15,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "model/tensor_plan.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/as_planned.hpp"
@@ -24,7 +24,7 @@
 #include "tests/support/pairwise.hpp"
 #include "tests/support/test_memory.hpp"
 #include "tests/support/tiny_job.hpp"
-#include "train/copies.hpp"
+#include "train/audits.hpp"
 
 namespace ztrain::matrix_test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "engine/executor.hpp"
 #include "engine/groups.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "program/ops/emit.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/programs.hpp"

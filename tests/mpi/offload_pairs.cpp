@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <map>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/strategy.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/as_planned.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/pairwise.hpp"

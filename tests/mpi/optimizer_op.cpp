@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "engine/kernel_table.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/optimizer_job.hpp"
 

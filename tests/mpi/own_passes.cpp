@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "program/ops/op_type.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/tiny_job.hpp"

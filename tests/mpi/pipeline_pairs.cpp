@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/pipeline_rows.hpp"
 
 namespace ztrain::pipeline_pairs_test {

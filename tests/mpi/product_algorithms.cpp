@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <map>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/mpi_main.hpp"
 
 namespace ztrain::product_algorithms_test {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/mpi_main.hpp"
 #include "tests/support/schedules.hpp"
 #include "tests/support/tiny_job.hpp"

@@ -11,7 +11,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "job/weights.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "plan/memory.hpp"
 #include "tests/support/folder_of_ranks.hpp"
 #include "tests/support/mpi_main.hpp"

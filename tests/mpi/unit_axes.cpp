@@ -9,7 +9,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "job/weights.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "program/passes/place.hpp"
 #include "tests/support/as_planned.hpp"
 #include "tests/support/folder_of_ranks.hpp"

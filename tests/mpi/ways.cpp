@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "engine/executor.hpp"
 #include "kernels/communication/record.hpp"
 #include "program/ops/op_type.hpp"

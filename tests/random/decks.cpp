@@ -12,7 +12,7 @@
 #include <map>
 #include <numeric>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/random/compare.hpp"
 #include "tests/random/refusal.hpp"
 #include "tests/random/train.hpp"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/one_source.hpp"
 #include "tests/support/test_memory.hpp"
 

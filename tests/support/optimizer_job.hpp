@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/shape.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "tests/support/kernel_arrays.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "kernels/gemm/gemm_library.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "tests/support/test_memory.hpp"
 
 namespace ztrain::test {

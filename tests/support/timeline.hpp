@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/schedules/messages.hpp"
 
 namespace ztrain::test {

@@ -3,7 +3,7 @@
 // ahead on their own stream, activations stacked through forward and freed in backward, gradients written
 // through views of a flat buffer and reduced on a third stream. Sizes only: no op of it has a kernel.
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "tests/support/programs.hpp"
 
 namespace ztrain::test {

@@ -24,7 +24,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "memory/arena.hpp"
 

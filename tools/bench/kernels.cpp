@@ -10,7 +10,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/head/head_loss.hpp"
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 #include "kernels/linear/linear.hpp"
 
 namespace {

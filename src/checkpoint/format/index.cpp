@@ -7,11 +7,9 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
-#include "base/reason.hpp"
 #include "checkpoint/format/damaged.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/format/metadata_file.hpp"
-#include "checkpoint/format/selection.hpp"
 #include "files/file.hpp"
 #include "files/hdf5_file.hpp"
 

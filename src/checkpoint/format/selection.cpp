@@ -1,4 +1,4 @@
-#include "checkpoint/format/selection.hpp"
+#include "checkpoint/format/format.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

@@ -9,8 +9,8 @@
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "checkpoint/host_window.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/starting_point.hpp"
-#include "config/hf/weight_names.hpp"
 
 namespace ztrain::checkpoint {
 namespace {

@@ -6,8 +6,8 @@
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/hf/weight_source.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/starting_point.hpp"
-#include "config/hf/weight_names.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::checkpoint {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/reason.hpp"
+#include "base/error.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"
 #include "checkpoint/retention.hpp"

@@ -9,7 +9,6 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/reason.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/starting_point.hpp"

@@ -13,7 +13,6 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/reason.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/neighbours/node_folder.hpp"

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "base/text.hpp"
 #include "config/fields/value.hpp"
 

@@ -1,4 +1,4 @@
-#include "config/fields/toml_text.hpp"
+#include "config/fields/value.hpp"
 
 #include <algorithm>
 

@@ -9,11 +9,10 @@
 
 #include <fmt/ranges.h>
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/fits_fp32.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
-#include "config/fields/toml_text.hpp"
 
 namespace ztrain::config {
 namespace {

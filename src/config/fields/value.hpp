@@ -1,15 +1,21 @@
 #pragma once
-// Internal to config. Converts TOML values to members of a deck and back. This header includes toml++.
+// Internal to config. Parses TOML from outside, and converts TOML values to members of a deck and back. This
+// header includes toml++.
+
+#include <toml++/toml.h>
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <toml++/toml.h>
-
 #include "config/fields/fields.hpp"
 
 namespace ztrain::config {
+
+/// Parses the text. name is used in messages, such as the deck's path. Throws Error as "name:line: not valid
+/// TOML: ...", also for a text that is nested deeper than any deck, because the parser recurses for each
+/// level.
+toml::table parse_toml(std::string_view text, const std::string& name);
 
 /// Stores a TOML value in the member for which the field stands. If the type is wrong or the value is not
 /// legal, throws Error that starts with `where` and names the key, the value, the legal values and the

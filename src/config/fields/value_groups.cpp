@@ -1,5 +1,5 @@
+#include "base/dtype.hpp"
 #include "base/error.hpp"
-#include "base/fits_fp32.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "config/fields/value.hpp"

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "config/fields/toml_text.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"

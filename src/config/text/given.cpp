@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "config/deck.hpp"
 #include "config/fields/fields.hpp"
-#include "config/fields/toml_text.hpp"
+#include "config/fields/value.hpp"
 #include "config/text/suggest.hpp"
 
 namespace ztrain::config {

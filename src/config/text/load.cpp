@@ -9,7 +9,6 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "config/fields/presets.hpp"
-#include "config/fields/toml_text.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/given.hpp"

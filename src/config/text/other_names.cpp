@@ -1,4 +1,4 @@
-#include "config/text/other_names.hpp"
+#include "config/text/suggest.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,15 +1,21 @@
 #include "config/text/print.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/fields/value.hpp"
 #include "config/validate/refusals.hpp"
+#include "config/validate/validate.hpp"
+#include "optim/optimizer.hpp"
 
 namespace ztrain::config {
+
 namespace {
 
 /// Returns the text with "# " before each line, broken between words at 100 columns.
@@ -116,6 +122,123 @@ std::uint64_t deck_hash(const Deck& deck) {
     if (field.numeric) text += fmt::format("{} = {}\n", field.key, render(field, deck));
   }
   return hash_text(text);
+}
+
+namespace {
+
+std::string recompute_summary(const Recompute& r) {
+  if (r.mode == "selective") return fmt::format("{}", fmt::join(r.pieces, " "));
+  return r.mode == "full" && r.every > 1 ? fmt::format("full, every {} blocks", r.every) : r.mode;
+}
+
+/// Returns ", name value" unless value is 0.
+std::string given(const char* name, std::int64_t value) {
+  return value == 0 ? "" : fmt::format(", {} {}", name, value);
+}
+
+/// Describes what the optimizer keeps: each dtype once, "uint8 + fp32 per 256" if some are for blocks of
+/// elements.
+std::string moments_summary(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  std::vector<std::string> parts;
+  for (const optim::StateInfo& state :
+       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov})) {
+    std::string part(name_of(state.dtype.value_or(deck.precision.moments)));
+    if (state.granule > 1) part += fmt::format(" per {}", state.granule);
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, " + "));
+}
+
+}  // namespace
+
+std::string strategy_summary(const Deck& deck) {
+  const Sharding& s = deck.sharding;
+  std::string text =
+      fmt::format("{}, gradients {}, reshard {}, prefetch {} and {}, units by {}, recompute {}", s.strategy,
+                  s.gradient_accumulation, s.reshard_after_forward, s.forward_prefetch, s.backward_prefetch,
+                  s.unit, recompute_summary(deck.recompute));
+  text += given("at most gathered units", s.max_gathered_units);
+  text += given("live parameters", s.max_live_parameters);
+  text += given("reuse distance", s.max_reuse_distance);
+  text += given("kept whole below", s.persistence_threshold);
+  text += given("reduced in buckets of", s.reduce_bucket_size);
+  return text + (s.overlap_reduce ? "" : ", reductions not overlapped");
+}
+
+std::string precision_summary(const Deck& deck) {
+  const Precision& p = deck.precision;
+  std::string text =
+      fmt::format("parameters {}, gradients {}, reduce {}, master {}, moments {}", name_of(p.parameters),
+                  name_of(p.gradients), name_of(p.reduce), name_of(p.master), moments_summary(deck));
+  if (stochastic_rounding(deck)) text += ", stochastic rounding";
+  const LossScaling& l = deck.loss_scaling;
+  if (p.parameters == DType::f16)
+    text += l.scale > 0 ? fmt::format(", loss scale {}", l.scale)
+                        : fmt::format(", loss scale from 2^{}", l.initial_scale_power);
+  return text;
+}
+
+std::string optimizer_summary(const Deck& deck) {
+  const Optimizer& o = deck.optimizer;
+  return fmt::format("{}, lr {} ({}), weight decay {}, clip {}{}", o.name, o.lr, deck.schedule.name,
+                     o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
+}
+
+std::string saving_summary(const Deck& deck, double bytes) {
+  const Checkpoint& c = deck.checkpoint;
+  if (c.interval < 0) return "none (checkpoint.interval = -1)";
+  const std::string size = format_decimal_bytes(bytes);
+  if (c.interval == 0)
+    return fmt::format("{}, at the end alone (checkpoint.interval = 0): after a crash all starts anew", size);
+  // A new checkpoint is complete before the oldest is removed.
+  const std::string room = c.keep == 0
+                               ? "all are kept (checkpoint.keep = 0)"
+                               : fmt::format("room for {} (checkpoint.keep = {})", c.keep + 1, c.keep);
+  return fmt::format("{} each, every {} and at the end; {}", size, count_text(c.interval, "step"), room);
+}
+
+std::string offload_summary(const Deck& deck) {
+  const Offload& o = deck.offload;
+  std::vector<std::pair<std::string, std::string>> sent;  // tier, and what is sent there
+  for (const auto& [what, home] :
+       {std::pair("parameters", &o.parameters), std::pair("gradients", &o.gradients),
+        std::pair("master", &o.master), std::pair("optimizer", &o.optimizer),
+        std::pair("activations", &o.activations)}) {
+    if (home->to == "none") continue;
+    const std::string to =
+        home->to + (home->fraction < 1 ? fmt::format(" ({} of them)", home->fraction) : "");
+    const auto same = std::ranges::find(sent, to, &std::pair<std::string, std::string>::first);
+    if (same == sent.end())
+      sent.emplace_back(to, what);
+    else
+      same->second += fmt::format(", {}", what);
+  }
+  std::string text;
+  for (const auto& [to, what] : sent) text += fmt::format("{}{} -> {}", text.empty() ? "" : "; ", what, to);
+  return text;
+}
+
+std::string context_note(const Deck& deck) {
+  const std::int64_t made_for = deck.model.origin_positions;
+  if (made_for == 0 || deck.data.sequence <= made_for) return "";
+  return fmt::format("data.sequence ({}) is above the {} tokens that the model was made for",
+                     deck.data.sequence, made_for);
+}
+
+std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters) {
+  if (trained == parameters) return "";
+  const double part = static_cast<double>(trained), whole = static_cast<double>(parameters);
+  std::string text = fmt::format("{} of {} parameters ({:.2f}%)", format_count(part), format_count(whole),
+                                 100 * part / whole);
+  const Lora& l = deck.lora;
+  if (l.rank > 0)
+    text +=
+        fmt::format(", adapters of rank {} (alpha {}{}) on {}", l.rank, l.alpha,
+                    l.dropout > 0 ? fmt::format(", dropout {}", l.dropout) : "", fmt::join(l.targets, ", "));
+  if (!deck.model.trainable.empty()) text += fmt::format(", {}", fmt::join(deck.model.trainable, ", "));
+  if (!deck.model.frozen.empty()) text += fmt::format(", without {}", fmt::join(deck.model.frozen, ", "));
+  return text;
 }
 
 }  // namespace ztrain::config

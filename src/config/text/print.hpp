@@ -1,5 +1,6 @@
 #pragma once
-// Prints the field table as a template to start from and as the reference, and prints the resolved deck.
+// Prints the field table as a template to start from and as the reference. Prints the resolved deck, and
+// describes its choices in a line each, as banners and plans show them.
 
 #include <cstdint>
 #include <string>
@@ -23,5 +24,29 @@ std::string resolved_toml(const Deck& deck);
 /// optimizer, schedule, seed and length. Output, checkpoints, strategy, recomputation and file names are not
 /// part of it. Call it after validate_for_ranks, which resolves the mesh.
 std::uint64_t deck_hash(const Deck& deck);
+
+/// Returns "FULL_SHARD, gradients auto, reshard auto, prefetch 1 and pre, units by block, recompute none",
+/// and what else differs from its default.
+std::string strategy_summary(const Deck& deck);
+
+/// Returns "parameters bf16, gradients fp32, ..."; with fp16 also the loss scale.
+std::string precision_summary(const Deck& deck);
+
+/// Returns "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1".
+std::string optimizer_summary(const Deck& deck);
+
+/// Returns "847 GB each, every 250 steps and at the end; room for 4 (checkpoint.keep = 3)". bytes is the size
+/// of one checkpoint, of all ranks.
+std::string saving_summary(const Deck& deck, double bytes);
+
+/// Returns "master, optimizer -> cpu; activations -> nvme (0.5 of them)", or "" without offload.
+std::string offload_summary(const Deck& deck);
+
+/// Returns a note if data.sequence is above what the model of model.from was made for, else "".
+std::string context_note(const Deck& deck);
+
+/// Returns "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" if all
+/// are trained.
+std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters);
 
 }  // namespace ztrain::config

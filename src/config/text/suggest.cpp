@@ -8,7 +8,6 @@
 
 #include "base/text.hpp"
 #include "config/fields/fields.hpp"
-#include "config/text/other_names.hpp"
 
 namespace ztrain::config {
 namespace {

@@ -1,9 +1,10 @@
 #pragma once
-// Checks several keys together, and computes ranks and batches.
+// Checks several keys together, computes ranks and batches, and says which keys may differ on resume.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/deck.hpp"
 
@@ -53,5 +54,12 @@ std::string source_of(const Deck& deck, std::string_view key);
 
 /// Returns whether the key was given in the file or on the command line.
 bool is_explicit(const Deck& deck, std::string_view key);
+
+/// Returns one message for each key that changed and may not change on resume. saved_resolved_toml is the
+/// resolved deck of the checkpoint; keys that it lacks, and keys that no longer exist, are passed over.
+/// Patterns of data files are compared without their folders: data may move, and their content has its own
+/// identity. Throws Error, with `where`, if the saved text is not a deck.
+std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std::string& saved_resolved_toml,
+                                                     const std::string& where = "the checkpoint's deck");
 
 }  // namespace ztrain::config

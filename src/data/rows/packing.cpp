@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/shape.hpp"
-#include "data/tokens/mask_stream.hpp"
+#include "data/tokens/token_source.hpp"
 
 namespace ztrain::data {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "data/tokens/id_width.hpp"
-#include "data/tokens/signatures.hpp"
+#include "data/tokens/first_bytes.hpp"
 
 namespace ztrain::data {
 namespace {

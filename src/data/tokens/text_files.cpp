@@ -10,8 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
-#include "data/tokens/id_width.hpp"
-#include "data/tokens/signatures.hpp"
+#include "data/tokens/first_bytes.hpp"
 #include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
 #include "files/input_file.hpp"

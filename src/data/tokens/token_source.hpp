@@ -9,9 +9,29 @@
 #include <vector>
 
 #include "data/tokens/text_files.hpp"
-#include "data/tokens/tokenizer_identity.hpp"
 
 namespace ztrain::data {
+
+/// Says how prepared files were tokenised (docs/data.md). Hashes are XXH3 (64 bits, seed 0), 16 hexadecimal
+/// digits. "" and 0: not known.
+struct Tokenizer {
+  std::string file;                ///< first file that says anything of it
+  std::string name;                ///< name given to tools/prepare_data.py
+  std::string hash;                ///< hash of the bytes of tokenizer.json
+  std::string chat_template_file;  ///< first file that was made with a chat template
+  std::string chat_template_hash;  ///< hash of the text of the chat template
+  std::string vocab_file;          ///< first file that names the largest vocabulary
+  std::int64_t vocab_size = 0;
+  std::vector<std::int32_t> ends;  ///< tokens that end a text, in rising order; empty: not given
+};
+
+/// Joins what two sources say. Throws Error naming key and both files if tokenizers or chat templates differ.
+Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key);
+
+/// Returns a line that says whether the data's tokenizer is that of model_folder, as a warning if it is not
+/// or if the file cannot be read. Returns "" if the folder holds no tokenizer.json, or the data do not name
+/// theirs.
+std::string compare_with_model(const Tokenizer& tokenizer, const std::string& model_folder);
 
 /// Position of a token, for messages.
 struct Place {
@@ -121,5 +141,28 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
 
 /// Returns "'a.bin'" for one file, "'a.bin', ..." for several, for messages.
 std::string files_of(const TokenSource& source);
+
+/// Reads the mask of a source from front to end without holding it.
+class MaskStream {
+ public:
+  /// key is the deck's, for messages. source must outlive the stream.
+  MaskStream(const TokenSource& source, std::string key);
+
+  /// Returns the trained tokens of [begin, end): all of them in a source without a mask. begin is not below
+  /// the end of the previous call. Throws Error naming file and token for values other than 0 and 1.
+  std::int64_t count(std::int64_t begin, std::int64_t end);
+
+  /// Reads the rest. Returns a hash of the whole mask; 0 for a source without one.
+  std::uint64_t finish();
+
+ private:
+  void next_block();
+
+  const TokenSource& source_;
+  std::string key_;
+  std::vector<std::uint8_t> block_;
+  std::int64_t begin_ = 0, end_ = 0;  ///< range of the block, in the source
+  std::uint64_t hash_ = 0;
+};
 
 }  // namespace ztrain::data

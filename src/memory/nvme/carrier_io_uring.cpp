@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/thread.hpp"
+#include "base/host_threads.hpp"
 #include "memory/nvme/work.hpp"
 
 namespace ztrain::memory {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "base/thread.hpp"
+#include "base/host_threads.hpp"
 #include "files/file.hpp"
 #include "memory/nvme/work.hpp"
 

@@ -1,5 +1,6 @@
 #pragma once
-// Keeps the bytes of an NVMe store as files without names, one in each folder, block by block in turn.
+// Keeps the bytes of an NVMe store as files without names, one in each folder, block by block in turn. A
+// class stands for the calls to the system.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +10,34 @@
 #include <string_view>
 #include <vector>
 
-#include "files/descriptor.hpp"
-#include "memory/nvme/system.hpp"
+#include "files/posix_file.hpp"
 
 namespace ztrain::memory {
+
+/// Calls of the NVMe store to the system. A test derives from this class to plant what disks do. Threads of
+/// the store call ask() and answer(), several at once.
+class NvmeSystem {
+ public:
+  virtual ~NvmeSystem() = default;
+
+  /// Takes the room of a file (fallocate). Returns 0 or errno.
+  virtual int reserve(int descriptor, std::int64_t bytes);
+  /// Lets reads and writes of the file bypass the page cache. Returns 0 or errno.
+  virtual int go_direct(int descriptor);
+  /// Returns 0, or errno if io_uring may not be used.
+  virtual int allow_ring() { return 0; }
+
+  /// Returns how many bytes to ask the system for if `bytes` are wanted from `offset` of a file on.
+  virtual std::int64_t ask(bool writes, std::int64_t offset, std::int64_t bytes) {
+    static_cast<void>(writes), static_cast<void>(offset);
+    return bytes;
+  }
+  /// Returns what the store takes for the system's answer: bytes, or an error below zero.
+  virtual std::int64_t answer(bool writes, std::int64_t offset, std::int64_t answer) {
+    static_cast<void>(writes), static_cast<void>(offset);
+    return answer;
+  }
+};
 
 /// Direct I/O wants offsets, lengths and addresses to be multiples of this.
 constexpr std::int64_t nvme_page = 4096;

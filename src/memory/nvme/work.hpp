@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "memory/nvme/files.hpp"
-#include "memory/nvme/system.hpp"
 
 namespace ztrain::memory {
 

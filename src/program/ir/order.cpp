@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/optimizer/record.hpp"
 

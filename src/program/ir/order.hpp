@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::program {

@@ -10,7 +10,6 @@
 
 #include "base/attributes.hpp"
 #include "base/dtype.hpp"
-#include "base/index.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/layout.hpp"

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/order.hpp"
 #include "program/ops/op_type.hpp"
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 

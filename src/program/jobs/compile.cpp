@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/parallel.hpp"
+#include "base/shape.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/pass_list.hpp"

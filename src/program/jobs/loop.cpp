@@ -3,7 +3,7 @@
 #include <map>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/repeat.hpp"
 #include "program/ops/op_type.hpp"
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "model/fp8.hpp"
 #include "model/kv_cache.hpp"
 #include "model/lora.hpp"

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain::program {
 namespace {

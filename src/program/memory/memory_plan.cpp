@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/order.hpp"
 #include "program/memory/addresses.hpp"
 #include "program/passes/final_passes.hpp"

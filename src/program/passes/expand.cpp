@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/placement.hpp"

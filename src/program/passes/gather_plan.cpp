@@ -1,5 +1,5 @@
 #include "program/passes/gather_plan.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/rope/record.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/order.hpp"
 #include "program/passes/final_passes.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/parameter_groups.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "kernels/optimizer/record.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/fp8/record.hpp"
 #include "kernels/linear/record.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ops/emit.hpp"
 
 namespace ztrain::program {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/passes/tape.hpp"

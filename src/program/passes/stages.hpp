@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
 #include "model/graph.hpp"

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/byte_set.hpp"
 #include "program/ops/op_type.hpp"

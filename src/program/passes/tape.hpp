@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "model/graph.hpp"
 #include "program/ir/program.hpp"
 #include "program/ops/op_type.hpp"

@@ -1,6 +1,6 @@
 #include "program/passes/unit_state.hpp"
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain::program {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "config/strategy.hpp"
 #include "layout/layout.hpp"
 #include "model/graph.hpp"

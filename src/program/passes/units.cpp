@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/plain_text.hpp"
 #include "base/shape.hpp"
 #include "base/text.hpp"

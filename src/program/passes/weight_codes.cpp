@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/fp8/record.hpp"
 #include "program/jobs/job_base.hpp"

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
 #include "base/plain_text.hpp"
+#include "base/shape.hpp"
 #include "program/schedules/messages.hpp"
 
 namespace ztrain::program {

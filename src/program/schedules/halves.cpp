@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {

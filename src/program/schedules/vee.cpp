@@ -14,7 +14,7 @@
 #include <deque>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/schedules/schedule.hpp"
 
 namespace ztrain::program {

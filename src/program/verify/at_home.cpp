@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/byte_set.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/program.hpp"
 #include "program/verify/unit_parameters.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/verify/spread.hpp"

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/ir/joint.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"

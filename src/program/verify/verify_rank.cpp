@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/order.hpp"
 #include "program/ir/repeat.hpp"

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "program/ir/byte_set.hpp"
 #include "program/ir/order.hpp"

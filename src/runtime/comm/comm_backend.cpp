@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "runtime/comm/mpi_comm.hpp"
 #include "runtime/comm/self_comm.hpp"
 #include "runtime/comm/staged_comm.hpp"

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "runtime/comm/comm_backend.hpp"
 #include "runtime/comm/peers.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "runtime/session/mpi_check.hpp"
 
 namespace ztrain::runtime {

@@ -11,7 +11,7 @@
 #include "runtime/comm/nccl_handle.hpp"
 #include "runtime/comm/peers.hpp"
 #include "runtime/comm/queued_collective.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "runtime/comm/sum_steps.hpp"
 
 namespace ztrain::runtime {

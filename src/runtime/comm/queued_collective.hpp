@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "runtime/comm/comm.hpp"
-#include "runtime/device/queue_end.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ztrain::runtime {
 

@@ -1,11 +1,13 @@
 #include "runtime/comm/rank_sum.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "base/error.hpp"
 
 namespace ztrain::runtime {
+
 namespace {
 
 // Elements summed at a time: the accumulator and the blocks read against it stay in the first-level cache.
@@ -54,6 +56,17 @@ RankSum rank_sum(DType in, DType out, bool accumulate) {
   return of_sum_types(in, out, [&]<class In, class Out>() -> RankSum {
     return accumulate ? sum_in_rank_order<In, Out, true> : sum_in_rank_order<In, Out, false>;
   });
+}
+
+StreamWork host_copy_work(void* to, const void* from, std::int64_t bytes) {
+  return [=](void*) { std::memcpy(to, from, static_cast<std::size_t>(bytes)); };
+}
+
+StreamWork host_rank_sum_work(DType in, DType out, bool accumulate, const RankSources& sources, void* to,
+                              std::int64_t count) {
+  return [=, sum = rank_sum(in, out, accumulate), in_order = sources.in_order()](void*) {
+    sum(in_order.data(), static_cast<int>(in_order.size()), to, count);
+  };
 }
 
 }  // namespace ztrain::runtime

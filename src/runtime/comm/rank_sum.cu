@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/dtype.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "runtime/device/launch_cuda.hpp"
 
 namespace ztrain::runtime {

@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "runtime/comm/queued_collective.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 
 namespace ztrain::runtime {
 

@@ -12,7 +12,6 @@
 
 #include "runtime/comm/mpi_comm.hpp"
 #include "runtime/device/device.hpp"
-#include "runtime/device/queue_end.hpp"
 
 namespace ztrain::runtime {
 

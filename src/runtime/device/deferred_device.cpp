@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "runtime/device/closed_memory.hpp"
 #include "runtime/device/deferred_work.hpp"
 #include "runtime/device/device.hpp"

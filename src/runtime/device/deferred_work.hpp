@@ -13,7 +13,7 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "runtime/device/device.hpp"
 
 namespace ztrain::runtime {

@@ -103,4 +103,31 @@ std::unique_ptr<Device> make_device(int local_rank);
 /// Returns whether make_device makes a GPU.
 bool built_for_gpus();
 
+/// Tells the host, which queues and events do not order, whether work given to a queue has run.
+class QueueEnd {
+ public:
+  QueueEnd(Device& device, Queue queue) : device_(device), queue_(queue), event_(device.make_event()) {}
+
+  /// Marks everything that the queue was given before now.
+  void mark() {
+    device_.record(event_, queue_);
+    marked_ = true;
+  }
+  void forget() { marked_ = false; }
+  bool reached() {
+    if (!marked_) mark();
+    return device_.done(event_);
+  }
+  void wait() {
+    if (!marked_) mark();
+    device_.synchronize(event_);
+  }
+
+ private:
+  Device& device_;
+  Queue queue_;
+  Event event_;
+  bool marked_ = false;
+};
+
 }  // namespace ztrain::runtime

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "runtime/device/choose_gpu.hpp"
 #include "runtime/device/cuda_check.hpp"
 #include "runtime/device/cuda_memory.hpp"

@@ -1,10 +1,12 @@
 #include "runtime/session/launcher.hpp"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -12,12 +14,11 @@
 #include <string_view>
 #include <thread>
 
-#include <fmt/format.h>
-
 #include "base/error.hpp"
 #include "runtime/session/session.hpp"
 
 namespace ztrain::runtime {
+
 namespace {
 
 /// Beginnings of the names of Open MPI's programs that start ranks; some names end with the version.
@@ -95,6 +96,28 @@ void end_stuck(int status) {
   // A launcher forwards stderr on another path than the news of this process's end.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   std::_Exit(status);
+}
+
+namespace {
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// Returns the end of the allocation. For a job without a limit, SLURM names one many years away.
+std::optional<double> end_of_allocation() {
+  const std::string text = environment("SLURM_JOB_END_TIME");
+  double end = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), end);
+  const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+  return whole && end > 0 && !environment("SLURM_JOB_ID").empty() ? std::optional(end) : std::nullopt;
+}
+
+}  // namespace
+
+SlurmHints slurm_hints() {
+  return {environment("SLURM_JOB_ID"), std::atoi(environment("SLURM_RESTART_COUNT").c_str()),
+          std::atoi(environment("ZTRAIN_TRY").c_str()), end_of_allocation()};
 }
 
 }  // namespace ztrain::runtime

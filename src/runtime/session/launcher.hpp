@@ -1,7 +1,11 @@
 #pragma once
-// Finds out about this process's launcher, and tells it that the job has failed. Open MPI's mpirun prints a
-// dozen lines if a rank returns a non-zero status or calls MPI_Abort, and a user would read those instead of
-// the error. Asked to end the job through PMIx, as MPI_Abort does after its own message, it prints nothing.
+// Finds out about this process's launcher (mpirun or SLURM), and tells it that the job has failed. Open MPI's
+// mpirun prints a dozen lines if a rank returns a non-zero status or calls MPI_Abort, and a user would read
+// those instead of the error. Asked to end the job through PMIx, as MPI_Abort does after its own message, it
+// prints nothing.
+
+#include <optional>
+#include <string>
 
 namespace ztrain::runtime {
 
@@ -28,5 +32,15 @@ void end_all(const Session& session, int status);
 /// Ends one rank whose other threads may be stuck in anything: asks the launcher to end all, and in any case
 /// ends this process. Everything to be read has been printed.
 [[noreturn]] void end_stuck(int status);
+
+struct SlurmHints {
+  std::string job_id;         ///< empty outside a job
+  int restart_count = 0;      ///< times that the job was requeued
+  int tries = 1;              ///< times that slurm/launch.sh has started training since then
+  std::optional<double> end;  ///< end of the allocation, in seconds since 1970, if it is known
+  bool started_before() const { return restart_count > 0 || tries > 1; }
+};
+
+SlurmHints slurm_hints();
 
 }  // namespace ztrain::runtime

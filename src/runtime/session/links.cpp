@@ -7,7 +7,6 @@
 #include <cstdlib>
 
 #include "base/clock.hpp"
-#include "base/table.hpp"
 #include "base/text.hpp"
 #include "runtime/session/mpi_check.hpp"
 

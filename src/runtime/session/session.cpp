@@ -1,5 +1,6 @@
 #include "runtime/session/session.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,14 +8,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/host_threads.hpp"
 #include "base/plain_text.hpp"
-#include "base/reason.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/session/launcher.hpp"
 #include "runtime/session/mpi_check.hpp"
@@ -186,6 +188,30 @@ void Session::abort_all(std::string_view message) const {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
+}
+
+namespace {
+
+/// Returns a line of /proc/self/status, such as "VmHWM:   1234 kB", in bytes.
+std::int64_t status_bytes(const char* key) {
+  char text[8192];
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t n = read(file, text, sizeof text - 1);
+  close(file);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  const char* line = std::strstr(text, key);
+  return line == nullptr ? 0 : std::strtoll(line + std::strlen(key), nullptr, 10) * 1024;
+}
+
+}  // namespace
+
+std::int64_t peak_resident_bytes() {
+  return status_bytes("VmHWM:");
+}
+std::int64_t resident_bytes() {
+  return status_bytes("VmRSS:");
 }
 
 }  // namespace ztrain::runtime

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "runtime/session/launcher.hpp"
 #include "runtime/session/mpi_check.hpp"
 #include "runtime/session/signals.hpp"
-#include "runtime/session/slurm.hpp"
 
 namespace ztrain::runtime {
 

@@ -1,5 +1,5 @@
 // Flat ranges as boxes, against counting.
-#include "checkpoint/format/selection.hpp"
+#include "checkpoint/format/format.hpp"
 
 #include <gtest/gtest.h>
 

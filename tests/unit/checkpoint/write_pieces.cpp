@@ -1,6 +1,6 @@
 // How pieces come into a shard file: each byte at its place, wherever pages begin.
 
-#include "checkpoint/write_pieces.hpp"
+#include "checkpoint/pieces.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

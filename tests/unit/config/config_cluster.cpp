@@ -3,7 +3,6 @@
 
 #include "config/fields/presets.hpp"
 #include "config/text/print.hpp"
-#include "config/text/summary.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_cluster_test {

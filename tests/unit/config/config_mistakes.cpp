@@ -5,7 +5,7 @@
 #include <set>
 
 #include "config/fields/fields.hpp"
-#include "config/text/other_names.hpp"
+#include "config/text/suggest.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_mistakes_test {

@@ -3,7 +3,7 @@
 
 #include "config/parameter_groups.hpp"
 #include "config/text/print.hpp"
-#include "config/validate/resume.hpp"
+#include "config/validate/validate.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_optimizer_test {

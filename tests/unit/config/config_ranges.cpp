@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/fits_fp32.hpp"
+#include "base/dtype.hpp"
 #include "config/fields/fields.hpp"
 #include "config/fields/value.hpp"
 #include "tests/unit/config/config_deck.hpp"

@@ -4,7 +4,7 @@
 #include "config/recompute_pieces.hpp"
 #include "config/strategy.hpp"
 #include "config/text/print.hpp"
-#include "config/validate/resume.hpp"
+#include "config/validate/validate.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_sharding_test {

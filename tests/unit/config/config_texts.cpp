@@ -10,7 +10,7 @@
 
 #include "config/fields/fields.hpp"
 #include "config/text/print.hpp"
-#include "config/validate/resume.hpp"
+#include "config/validate/validate.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
 namespace ztrain::config::config_texts_test {

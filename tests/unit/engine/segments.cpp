@@ -7,6 +7,7 @@
 namespace ztrain::segments_test {
 
 using namespace ztrain::engine;
+using engine::Segment;  // not that of a layout
 
 namespace {
 

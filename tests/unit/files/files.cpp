@@ -17,7 +17,6 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/reason.hpp"
 #include "files/file.hpp"
 #include "files/hdf5_file.hpp"
 #include "files/hdf5_guard.hpp"

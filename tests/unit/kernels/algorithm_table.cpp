@@ -14,8 +14,6 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "kernels/gemm/algorithm_choice.hpp"
-#include "kernels/launch/tuning_values.hpp"
 
 namespace ztrain::kernels::algorithm_table_test {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "kernels/attention/attention_plain.hpp"
 #include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/attention/cached/reference.hpp"

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "kernels/communication/swap_blocks.hpp"
-#include "kernels/elementwise/bytes.hpp"
-#include "kernels/elementwise/cast.hpp"
+#include "kernels/elementwise/arithmetic.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "kernels/elementwise/reference.hpp"
 #include "kernels/embedding/embedding.hpp"

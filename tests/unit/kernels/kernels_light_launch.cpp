@@ -5,16 +5,13 @@
 #include <memory>
 
 #include "kernel_interface/kernel_workspace.hpp"
-#include "kernels/communication/swap_blocks.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
-#include "kernels/elementwise/bytes.hpp"
-#include "kernels/elementwise/cast.hpp"
+#include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/norm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/step/step_metrics.hpp"
-#include "kernels/step/sum_squares.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"

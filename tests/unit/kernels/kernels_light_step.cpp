@@ -9,7 +9,6 @@
 #include "kernels/elementwise/reference.hpp"
 #include "kernels/step/reference.hpp"
 #include "kernels/step/step_metrics.hpp"
-#include "kernels/step/sum_squares.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 

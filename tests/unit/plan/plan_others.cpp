@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "config/validate/validate.hpp"
-#include "plan/other_sums.hpp"
 #include "plan/report.hpp"
 #include "plan/search.hpp"
 #include "plan/setup.hpp"

@@ -1,7 +1,7 @@
 // When units are gathered and released, on sequences of uses made by hand: what each option promises, and
 // what holds for all of them.
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "program/passes/gather_plan.hpp"
 
 #include <gtest/gtest.h>

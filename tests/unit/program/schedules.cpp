@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "base/index.hpp"
+#include "base/shape.hpp"
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
 #include "program/ir/repeat.hpp"

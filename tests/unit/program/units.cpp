@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/index.hpp"
+#include "base/shape.hpp"
 
 namespace ztrain::program::units_test {
 namespace {

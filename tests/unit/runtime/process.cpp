@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "base/error.hpp"
-#include "base/reason.hpp"
 #include "runtime/session/launcher.hpp"
 #include "runtime/session/signals.hpp"
 

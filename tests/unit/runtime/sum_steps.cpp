@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "base/index.hpp"
-#include "runtime/comm/stream_work.hpp"
+#include "base/shape.hpp"
+#include "runtime/comm/rank_sum.hpp"
 #include "tests/support/comm_values.hpp"
 
 namespace ztrain::sum_steps_test {

@@ -16,7 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "base/table.hpp"
+#include "base/text.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "telemetry/step_line.hpp"

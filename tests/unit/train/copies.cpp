@@ -1,6 +1,6 @@
 // Which ranks are named whose copies differ from those of others.
 
-#include "train/copies.hpp"
+#include "train/audits.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "runtime/session/slurm.hpp"
+#include "runtime/session/launcher.hpp"
 
 namespace ztrain::time_limits_test {
 namespace {

@@ -1,5 +1,5 @@
 // The work of builds without GPUs: all streams are the calling thread.
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 
 namespace ztrain::runtime {
 

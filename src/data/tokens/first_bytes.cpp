@@ -1,4 +1,4 @@
-#include "data/tokens/id_width.hpp"
+#include "data/tokens/first_bytes.hpp"
 
 #include <algorithm>
 #include <cstring>

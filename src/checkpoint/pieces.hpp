@@ -1,16 +1,34 @@
 #pragma once
-// Internal to checkpoint. Writes the bytes of one rank's pieces into its shard file, without communication.
-// Tests replace the calls that write by a library, so the calls are pwrite and not io_uring.
+// Internal to checkpoint. Finds what a checkpoint will hold, as all ranks see it together, and what one rank
+// writes. Writes these bytes into the shard file of the rank, without communication. Tests replace the calls
+// that write by a library, so the calls are pwrite and not io_uring.
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
-#include "checkpoint/own_pieces.hpp"
+#include "checkpoint/format/format.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "layout/comm_cost.hpp"
 
 namespace ztrain::checkpoint {
+
+/// Collective. Returns the union of all ranks' catalogs, in rank order: ranks of a pipeline hold parameters
+/// that others do not. Only ranks whose catalog differs from rank 0's send theirs. Throws AgreedError naming
+/// a parameter or state that two ranks describe differently.
+Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states);
+
+struct OwnPiece {
+  PieceRow row;
+  const std::byte* data = nullptr;
+  const memory::Provider* memory = nullptr;  ///< memory as in StateShard
+};
+
+/// Returns the pieces of this rank's shards that this rank owns. Does not communicate.
+std::vector<OwnPiece> own_pieces(const Place& place, std::span<const StateShard> states,
+                                 const Catalog& catalog);
 
 struct WriteOptions {
   const char* key = "checkpoint.folder";      ///< key that names the file's folder, for messages

@@ -1,5 +1,5 @@
 #pragma once
-// Words that the parts of a plan's report share.
+// Internal to the report of a plan. Declares the words that its parts share, and its sections on what fits.
 
 #include <fmt/format.h>
 
@@ -7,6 +7,8 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "plan/fit.hpp"
+#include "plan/search.hpp"
 
 namespace ztrain::plan {
 
@@ -28,5 +30,11 @@ inline std::string grouped(double number) {
 inline std::string heading(const std::string& text) {
   return "\n" + text + "\n";
 }
+
+/// What makes a job fit that does not.
+std::string fixes_section(const Fixes& fixes);
+
+/// What was found for so many ranks.
+std::string search_section(const Search& search, int ranks);
 
 }  // namespace ztrain::plan

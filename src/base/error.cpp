@@ -1,4 +1,3 @@
-#include "base/reason.hpp"
 
 #include <sys/resource.h>
 

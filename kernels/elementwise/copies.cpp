@@ -1,4 +1,4 @@
-#include "kernels/elementwise/bytes.hpp"
+#include "kernels/elementwise/copies.hpp"
 
 #include <cstring>
 
@@ -6,6 +6,7 @@
 #include "kernels/launch/pieces.hpp"
 
 namespace ztrain::kernels {
+
 namespace {
 
 constexpr std::int64_t block_bytes = on_gpu ? 16 : 1 << 16;
@@ -82,5 +83,22 @@ void fill_poison(Exec& exec, void* dst, std::int64_t bytes, std::int64_t every) 
   for_bytes(exec, dst, bytes,
             FillBlock{static_cast<char*>(dst), 0xFF, static_cast<int>(poison_line), static_cast<int>(every)});
 }
+
+template <class T>
+void swap_blocks(Exec& exec, Vector<const T> x, std::int64_t outer, std::int64_t inner, Vector<T> y) {
+  const std::int64_t blocks = outer * inner;
+  REQUIRE(outer > 0 && inner > 0 && x.count % blocks == 0 && y.count == x.count,
+          "swap_blocks: x has {} elements and y {}, which are not {} x {} blocks", x.count, y.count, outer,
+          inner);
+  const std::int64_t width = x.count / blocks;
+  for_wide_rows(
+      exec, blocks, width, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t i) {
+        const T* const from = x.data + i * width;
+        T* const to = y.data + (i % inner * outer + i / inner) * width;
+        lanes.each(width, [&](std::int64_t at, std::int64_t n) { RowPiece{at, n}.copy(from, to); });
+      });
+}
+
+ZTRAIN_INSTANCES(swap_blocks)
 
 }  // namespace ztrain::kernels

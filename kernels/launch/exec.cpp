@@ -1,4 +1,4 @@
-#include "kernels/launch/backend.hpp"
+#include "kernels/launch/exec.hpp"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,8 @@
-#include "config/validate/resume.hpp"
 
 #include <filesystem>
 
 #include <fmt/format.h>
 
-#include "config/fields/toml_text.hpp"
 #include "config/fields/value.hpp"
 #include "config/validate/validate.hpp"
 

@@ -1,5 +1,5 @@
 // The work of builds for GPUs; their sums are kernels (rank_sum.cu).
-#include "runtime/comm/stream_work.hpp"
+#include "runtime/comm/rank_sum.hpp"
 
 #include <cuda_runtime_api.h>
 
