@@ -46,16 +46,6 @@ LAYERS = {
     "app": JOB + ["job", "generate", "bench", "train"],
 }
 
-# Pairs of folders whose includes still close a cycle, each on its own. A pair that closes none is a violation.
-CYCLES_LEFT = [
-    ("src/program/ir", "src/program/ops"),
-    ("src/program/ir", "src/program/passes"),
-    ("src/program/ops", "src/program/passes"),
-    ("src/program/passes", "src/program/jobs"),
-    ("kernels/attention", "kernels/attention/cached"),
-    ("kernels/optimizer", "kernels/optimizer/host"),
-]
-
 # External headers and the layers (or files, as regular expressions on the path) that may include them.
 EXTERNAL = [
     ("MPI", r"mpi\.h$", [r"src/runtime/", r"src/checkpoint/"]),
@@ -161,13 +151,9 @@ def way(edges, begin, end):
     return None
 
 
-def check_cycles(root, paths, left):
-    """The shortest cycle of includes between folders but for the pairs left, and those pairs that close none."""
+def check_cycles(root, paths):
+    """The shortest cycle of includes between folders."""
     edges = folder_includes(root, paths)
-    allowed = [(begin, end, edges.get(begin, {}).pop(end, None)) for begin, end in left]
-    for begin, end, place in allowed:
-        if place is None or way(edges, end, begin) is None:
-            yield f"tools/check_layers.py:1: CYCLES_LEFT: {begin} -> {end} closes no cycle on its own: remove the pair"
     cycles = [[begin] + back for begin in edges for end in edges[begin] if (back := way(edges, end, begin))]
     if cycles:
         shortest = min(cycles, key=lambda cycle: (len(cycle), cycle))
@@ -261,12 +247,12 @@ def files_of(root):
                 yield path
 
 
-def check(root, cycles_left=()):
+def check(root):
     """All violations of the checkout at root, as sorted "file:line: message" strings, and the number of files."""
     paths = list(files_of(root))
     sources = [path for path in paths if path.suffix in SOURCE]
     violations = list(check_folders(path.relative_to(root) for path in sources))
-    violations += check_cycles(root, sources, cycles_left)
+    violations += check_cycles(root, sources)
     for path in paths:
         relative = path.relative_to(root)
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -337,15 +323,10 @@ def test_cycles(copy):
     for name, text in CYCLE.items():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text(text)
-    there, back = ("src/base/one", "src/base/two"), ("src/base/two", "src/base/one")
     expected = "src/base/one/a.hpp:1: a cycle of includes between folders: src/base/one -> src/base/two " \
         "(src/base/one/a.hpp:1), src/base/two -> src/base/one (src/base/two/b.hpp:2)"
-    stale = "tools/check_layers.py:1: CYCLES_LEFT: src/base/{} -> src/base/{} closes no cycle on its own: remove the pair".format
-    cases = [((), [expected]), ((there,), []), ((back,), []),
-             ((there, back), [stale("one", "two"), stale("two", "one")]),
-             ((there, ("src/base/one", "src/base/three")), [stale("one", "three")])]
-    return [f"a cycle with {left} left: expected {wanted}, reported: {found}"
-            for left, wanted in cases if (found := check(copy, left)[0]) != wanted]
+    found = check(copy)[0]
+    return [] if found == [expected] else [f"a cycle: expected {expected}, reported: {found}"]
 
 
 def self_test():
@@ -382,7 +363,7 @@ def main():
         wrong = self_test()
         print("\n".join(wrong) or f"self-test: all {len(PLANTS)} planted files judged rightly")
         return 1 if wrong else 0
-    violations, count = check(arguments.root, CYCLES_LEFT)
+    violations, count = check(arguments.root)
     print("\n".join(violations) if violations else f"layers: {count} files, no violation")
     return 1 if violations else 0
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "base/function.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
 
 namespace ztrain::kernels {
 

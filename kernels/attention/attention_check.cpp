@@ -2,8 +2,8 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/launch/instances.hpp"
 
 namespace ztrain::kernels {

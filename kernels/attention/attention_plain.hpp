@@ -4,8 +4,8 @@
 // element is read from memory (or its caches) once per query, so that it is slow. Online softmax: Milakov and
 // Gimelshein, 2018; gradients: Dao, "FlashAttention-2", 2023.
 
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
 
 namespace ztrain::kernels {
 

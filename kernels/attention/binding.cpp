@@ -5,9 +5,9 @@
 
 #include "engine/dispatch.hpp"
 #include "kernel_interface/attention_work.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_part.hpp"
 #include "kernels/attention/attention_prepared.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/attention/rules.hpp"

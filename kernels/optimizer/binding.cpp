@@ -4,7 +4,7 @@
 #include "engine/dispatch.hpp"
 #include "engine/queues.hpp"
 #include "kernel_interface/step_scalars.hpp"
-#include "kernels/optimizer/host/optimizer_host.hpp"
+#include "kernels/optimizer/optimizer_host.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "layout/layout.hpp"

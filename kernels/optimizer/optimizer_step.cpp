@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/optimizer/host/optimizer_host.hpp"
+#include "kernels/optimizer/optimizer_host.hpp"
 #include "kernels/optimizer/optimizer_launch.hpp"
 
 namespace ztrain::kernels {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::engine {
 

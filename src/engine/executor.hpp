@@ -26,9 +26,9 @@
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
 #include "kernels/elementwise/copies.hpp"
-#include "program/ir/repeat.hpp"
 #include "program/ir/work.hpp"
 #include "program/jobs/program_set.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::engine {
 

@@ -9,7 +9,7 @@
 
 #include "base/shape.hpp"
 #include "program/ir/program.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::engine {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::engine {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "engine/job_memory.hpp"
 #include "engine/op_observer.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::engine {
 

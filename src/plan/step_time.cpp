@@ -10,7 +10,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-// A step that is compiled from a few micro-batches (program/ir/repeat.hpp) beside the same one of which every
-// micro-batch is compiled.
+// A step that is compiled from a few micro-batches (program/loops/repeat.hpp) beside the same one of which
+// every micro-batch is compiled.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "plan/traffic.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"
 

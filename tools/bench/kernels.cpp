@@ -8,7 +8,7 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/head/head_loss.hpp"
 #include "kernels/launch/exec.hpp"
 #include "kernels/linear/linear.hpp"

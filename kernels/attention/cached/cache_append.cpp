@@ -1,5 +1,5 @@
 #include "base/error.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/launch/pieces.hpp"
 
 namespace ztrain::kernels {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/attention/cached/attention_cached.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/reference.hpp"
 
 namespace ztrain::kernels::reference {

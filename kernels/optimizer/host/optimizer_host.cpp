@@ -1,4 +1,4 @@
-#include "kernels/optimizer/host/optimizer_host.hpp"
+#include "kernels/optimizer/optimizer_host.hpp"
 
 #include <algorithm>
 

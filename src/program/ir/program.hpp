@@ -191,9 +191,9 @@ struct Ring {
 };
 
 /// Ops [begin, end), the body, are issued `times` times in a row, on the same addresses but for Tensor::step
-/// and rings. Each time is an iteration, for the micro-batches in the middle of a step (program/ir/repeat.hpp
-/// says when that is right, and how Op::after is read). All that walks a Program in issue order, or adds up
-/// what it does, counts the body so often.
+/// and rings. Each time is an iteration, for the micro-batches in the middle of a step
+/// (program/loops/repeat.hpp says when that is right, and how Op::after is read). All that walks a Program in
+/// issue order, or adds up what it does, counts the body so often.
 struct Repeat {
   OpId begin = 0, end = 0;
   int times = 1;

@@ -20,14 +20,6 @@
 
 namespace ztrain::program {
 
-Tensor persistent(std::string name, DType dtype, Shape shape, Category category) {
-  return {.name = std::move(name),
-          .dtype = dtype,
-          .shape = std::move(shape),
-          .category = category,
-          .persistent = true};
-}
-
 namespace {
 
 /// By unit. The axes are those of its parameters, which are all the same. Whole is the coarsest of what its
@@ -231,17 +223,6 @@ std::optional<Program> train_program(const Base& base, const JobSpec& spec, cons
 }
 
 }  // namespace
-
-config::Optimizer OptimizerSpec::standard() {
-  config::Optimizer o;
-  o.name = "adamw";
-  o.beta1 = 0.9;
-  o.beta2 = 0.95;
-  o.eps = 1e-8;
-  o.weight_decay = 0.1;
-  o.momentum = 0.9;
-  return o;
-}
 
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
   Base base = make_base(std::move(graph), spec, rank);

@@ -16,6 +16,7 @@
 #include "program/jobs/program_set.hpp"
 #include "program/passes/expand.hpp"
 #include "program/passes/offload.hpp"
+#include "program/passes/optimizer.hpp"
 #include "program/passes/shard.hpp"
 #include "program/passes/unit_state.hpp"
 #include "program/passes/units.hpp"
@@ -23,18 +24,6 @@
 namespace ztrain::program {
 
 class PipelineSteps;
-
-struct OptimizerSpec {
-  config::Optimizer options =
-      standard();  ///< rule, rates, exclusions and groups; lr and max_norm are the trainer's
-  bool stochastic_rounding = false;  ///< of parameters that are stepped without a wider master
-  std::uint64_t seed = 0;            ///< of that rounding
-
-  optim::Settings settings() const {
-    return {options.beta1, options.beta2, options.eps, options.momentum, options.nesterov};
-  }
-  static config::Optimizer standard();
-};
 
 /// Of a mesh with several stages.
 struct PipelineOptions {
@@ -72,8 +61,8 @@ struct JobSpec {
   std::int64_t tokens = 0;  ///< of a micro-batch, without padding; 0: there is none
   OffloadOptions offload;
   Snapshots snapshots = Snapshots::none;
-  /// Compiles every micro-batch, also where those in the middle are alike (program/ir/repeat.hpp). So does a
-  /// pass over Programs, which might treat one of them by itself.
+  /// Compiles every micro-batch, also where those in the middle are alike (program/loops/repeat.hpp). So does
+  /// a pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
   /// By what share more memory than is alive at once a step may need in which micro-batches in the middle
   /// stand for others; else it is compiled in full.
@@ -84,15 +73,6 @@ struct JobSpec {
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
   std::vector<std::function<void(Program&)>> program_passes;
-};
-
-/// Persistent tensors beside the units' states. The ids hold in every Program of the job.
-struct JobTensors {
-  std::vector<UnitState> units;
-  std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
-  std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
-  TensorId scalars = no_tensor;   ///< StepScalars
-  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
 };
 
 struct Job {

@@ -33,8 +33,6 @@ struct CachedGraph {
 /// the graph's inputs. cache: null in training.
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache = nullptr);
 
-Tensor persistent(std::string name, DType dtype, Shape shape, Category category);
-
 /// What is there before any Program has run: what is initialised or read, and fed.
 std::vector<TensorId> given(const Program& program, const JobTensors& tensors);
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/family.hpp"
-#include "program/ir/repeat.hpp"
 #include "program/jobs/job_base.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/passes/place.hpp"
 #include "program/passes/stages.hpp"
 #include "program/schedules/middle.hpp"
@@ -44,7 +44,7 @@ struct Making {
   const JobSpec& spec;
   ProgramKind kind;
   int micro_batches = 1;  ///< that are expanded
-  /// What stands for the step's micro-batches if these are fewer (program/ir/repeat.hpp).
+  /// What stands for the step's micro-batches if these are fewer (program/loops/repeat.hpp).
   std::optional<Middle> middle{};
   BodyBegin body{};             ///< its first op, once expanded
   TensorId logits = no_tensor;  ///< of infer: where they go

@@ -143,9 +143,6 @@ inline bool accumulates(const Op& op) {
   return op.attributes.integer(accumulate_key, 0) != 0;
 }
 
-/// The adjoint of ops that change no value: the gradient is passed on as it is.
-void pass_gradient(Tape& tape, const model::Node& node);
-
 /// The ways of a node over these axes.
 std::vector<Placing> placings_of(const model::Node& node, AxisSet axes);
 

@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
-#include "program/passes/tape.hpp"
 
 namespace ztrain::program {
 
@@ -24,10 +23,6 @@ constexpr Kind* kinds[] = {
 };
 
 }  // namespace
-
-void pass_gradient(Tape& t, const model::Node& n) {
-  t.pass(n.inputs[0], t.gradient(n.outputs[0]));
-}
 
 std::vector<std::span<const OpType>> op_table() {
   std::vector<std::span<const OpType>> table;

@@ -248,4 +248,15 @@ void require_patterns_match(const model::Graph& graph, const OptimizerSpec& opti
     model::require_match(graph, "optimizer.groups", group.match);
 }
 
+config::Optimizer OptimizerSpec::standard() {
+  config::Optimizer o;
+  o.name = "adamw";
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.eps = 1e-8;
+  o.weight_decay = 0.1;
+  o.momentum = 0.9;
+  return o;
+}
+
 }  // namespace ztrain::program

@@ -2,10 +2,28 @@
 // The end of a step: global gradient norm, clip scale, optimizer on each rank's slice, and the copies it
 // leads to.
 
+#include <cstdint>
+#include <vector>
+
+#include "config/deck.hpp"
 #include "kernels/optimizer/record.hpp"
-#include "program/jobs/compile.hpp"
+#include "program/passes/reduce.hpp"
+#include "program/passes/shard.hpp"
+#include "program/passes/unit_state.hpp"
 
 namespace ztrain::program {
+
+struct OptimizerSpec {
+  config::Optimizer options =
+      standard();  ///< rule, rates, exclusions and groups; lr and max_norm are the trainer's
+  bool stochastic_rounding = false;  ///< of parameters that are stepped without a wider master
+  std::uint64_t seed = 0;            ///< of that rounding
+
+  optim::Settings settings() const {
+    return {options.beta1, options.beta2, options.eps, options.momentum, options.nesterov};
+  }
+  static config::Optimizer standard();
+};
 
 /// Appends norm, clip and optimizer ops to a train step. losses: fp64 [2] of each micro-batch.
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,

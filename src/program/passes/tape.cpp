@@ -108,4 +108,8 @@ TensorId Tape::temporary(const std::string& name, DType dtype, Shape shape) {
       {.name = fmt::format("{}.{}", name, micro_), .dtype = dtype, .shape = std::move(shape)});
 }
 
+void pass_gradient(Tape& t, const model::Node& n) {
+  t.pass(n.inputs[0], t.gradient(n.outputs[0]));
+}
+
 }  // namespace ztrain::program

@@ -127,4 +127,7 @@ class Tape {
   std::vector<int> makers_;  ///< by value: the number of a node, or -1
 };
 
+/// The adjoint of ops that change no value: the gradient is passed on as it is.
+void pass_gradient(Tape& tape, const model::Node& node);
+
 }  // namespace ztrain::program

@@ -80,4 +80,12 @@ void add_snapshots(Program& program, std::vector<UnitState>& units) {
   }
 }
 
+Tensor persistent(std::string name, DType dtype, Shape shape, Category category) {
+  return {.name = std::move(name),
+          .dtype = dtype,
+          .shape = std::move(shape),
+          .category = category,
+          .persistent = true};
+}
+
 }  // namespace ztrain::program

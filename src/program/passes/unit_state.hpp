@@ -80,4 +80,15 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
 /// Gives every unit its UnitState::snapshot.
 void add_snapshots(Program& program, std::vector<UnitState>& units);
 
+/// Persistent tensors beside the units' states. The ids hold in every Program of the job.
+struct JobTensors {
+  std::vector<UnitState> units;
+  std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
+  std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
+  TensorId scalars = no_tensor;   ///< StepScalars
+  TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
+};
+
+Tensor persistent(std::string name, DType dtype, Shape shape, Category category);
+
 }  // namespace ztrain::program

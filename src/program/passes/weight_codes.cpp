@@ -5,7 +5,6 @@
 #include "base/shape.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/fp8/record.hpp"
-#include "program/jobs/job_base.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
 

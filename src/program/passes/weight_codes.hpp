@@ -3,7 +3,8 @@
 // The scales are whole on every rank, and refreshed with the codes where the weights changed: at the end of a
 // step and of `load`.
 
-#include "program/jobs/compile.hpp"
+#include "program/passes/shard.hpp"
+#include "program/passes/unit_state.hpp"
 
 namespace ztrain::program {
 

@@ -16,7 +16,7 @@
 #include "base/shape.hpp"
 #include "program/ir/joint.hpp"
 #include "program/ir/order.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {

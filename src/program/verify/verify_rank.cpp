@@ -9,7 +9,7 @@
 #include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "program/ir/order.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {

@@ -9,8 +9,8 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/attention_plain.hpp"
-#include "kernels/attention/cached/attention_cached.hpp"
 #include "kernels/attention/cached/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/launch_allocations.hpp"

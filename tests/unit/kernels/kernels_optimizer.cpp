@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/host_threads.hpp"
-#include "kernels/optimizer/host/optimizer_host.hpp"
+#include "kernels/optimizer/optimizer_host.hpp"
 #include "kernels/optimizer/reference.hpp"
 #include "optim/code_map.hpp"
 #include "tests/support/optimizer_job.hpp"

@@ -1,7 +1,7 @@
-// Steps whose middle micro-batches are compiled once (program/ir/repeat.hpp), beside the same steps compiled
-// in full.
+// Steps whose middle micro-batches are compiled once (program/loops/repeat.hpp), beside the same steps
+// compiled in full.
 
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Pipelines of many micro-batches, of which those in the middle are compiled once (program/ir/repeat.hpp),
+// Pipelines of many micro-batches, of which those in the middle are compiled once (program/loops/repeat.hpp),
 // beside the same steps compiled in full: on every rank of every schedule.
 
 #include <fmt/format.h>

@@ -12,7 +12,7 @@
 #include "base/shape.hpp"
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/schedules/pipeline_steps.hpp"
 #include "tests/support/schedules.hpp"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "program/ir/order.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "tests/support/joint_ranks.hpp"
 
 namespace ztrain::test::verify_repeated_test {

@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {

@@ -1,10 +1,10 @@
-#include "program/jobs/loop.hpp"
+#include "program/loops/loop.hpp"
 
 #include <map>
 #include <utility>
 
 #include "base/shape.hpp"
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {

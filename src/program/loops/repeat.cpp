@@ -1,4 +1,4 @@
-#include "program/ir/repeat.hpp"
+#include "program/loops/repeat.hpp"
 
 #include <fmt/format.h>
 
