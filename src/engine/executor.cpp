@@ -98,7 +98,7 @@ void Executor::run_segment(std::size_t s) {
   }
   device_.launch(graphs_[s], compute_queue);
   timings_.by_kind = false;
-  if (order_.signals[at(last)]) device_.record(event_of(last), compute_queue);
+  if (order_.signals[at(last)]) device_.record(events_[at(last)], compute_queue);
   progress();
 }
 
@@ -129,7 +129,7 @@ void Executor::wait_for_queues(OpId id) {
   const runtime::Queue queue = queue_of(issues_.op(id).stream);
   const EventTimer::Stretch timed = clock(timed_waits_[at(id)]);
   timer_.begin(timed);
-  for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, event_of(earlier));
+  for (const OpId earlier : order_.waits[at(id)]) device_.wait(queue, events_[at(earlier)]);
   timer_.end(timed);
 }
 
@@ -141,7 +141,7 @@ void Executor::issue(OpId id) {
     timer_.begin(clock(timed_begins_[at(id)]));
     enqueue(id);
     timer_.end(clock(timed_ends_[at(id)]));
-    if (order_.signals[at(id)]) device_.record(event_of(id), queue_of(issues_.op(id).stream));
+    if (order_.signals[at(id)]) device_.record(events_[at(id)], queue_of(issues_.op(id).stream));
     return;
   } else {
     enqueue(id);
@@ -172,13 +172,13 @@ void Executor::start_by_host(OpId id) {
   const Bound& bound = this->bound(id);
   if (asynchronous_) {
     device_.synchronize(fork_);
-    for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(event_of(earlier));
+    for (const OpId earlier : order_.settles[at(id)]) device_.synchronize(events_[at(earlier)]);
   }
   if (bound.launch) {
     device_.submit(queue_of(op.stream), bound.launch);
     if (asynchronous_) {
-      device_.record(launched_, queue_of(op.stream));
-      device_.synchronize(launched_);
+      device_.record(events_[at(id)], queue_of(op.stream));
+      device_.synchronize(events_[at(id)]);
     }
   }
   bound.collective->start();

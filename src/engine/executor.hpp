@@ -111,9 +111,6 @@ class Executor {
   }
   void make_in_flight();
   void make_events();
-  runtime::Event event_of(program::OpId id) const {
-    return events_[static_cast<std::size_t>(order_.event[static_cast<std::size_t>(id)])];
-  }
   void make_segments();
   bool waits(program::OpId id) const;
   void make_stretches();
@@ -161,12 +158,10 @@ class Executor {
 
   // Devices that run work later.
   OpOrder order_;
-  std::vector<runtime::Event> events_;  ///< those of OpOrder::event
+  std::vector<runtime::Event> events_;  ///< by op that signals
   std::vector<runtime::Queue> others_;  ///< queues in use beside compute
   std::vector<runtime::Event> joins_;   ///< of those
   runtime::Event fork_ = 0, end_ = 0;
-  runtime::Event launched_ =
-      0;  ///< kernels before a communication that the host drives, which waits for them
   std::vector<Segment> segments_;
   std::vector<runtime::Graph> graphs_;  ///< by segment; -1: not captured yet, or never
   bool capturing_ = false;

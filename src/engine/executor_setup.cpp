@@ -95,17 +95,17 @@ int Executor::bind_op(OpId issue, runtime::Mesh& mesh) {
 void Executor::make_events() {
   order_ = order_ops(unrolled(program_), host_driven_);
   const std::size_t count = at(issues_.size());
-  for (int e = 0; e < order_.event_count; ++e) events_.push_back(device_.make_event());
+  events_.assign(count, 0);
   timed_waits_.assign(count, EventTimer::none);
   std::array<bool, runtime::queue_count> used{};
   for (std::size_t i = 0; i < count; ++i) {
     const auto id = static_cast<OpId>(i);
     const runtime::Queue queue = queue_of(issues_.op(id).stream);
+    if (order_.signals[i] || (host_driven_[i] && bound(id).launch)) events_[i] = device_.make_event();
     used[static_cast<std::size_t>(queue)] |= !host_driven_[i] || bound(id).launch;
     if (queue == runtime::compute_queue && !order_.waits[i].empty()) timed_waits_[i] = timer_.add(queue);
   }
   fork_ = device_.make_event();
-  launched_ = device_.make_event();
   end_ = device_.make_event();
   for (runtime::Queue q = 0; q < runtime::queue_count; ++q)
     if (q != runtime::compute_queue && used[static_cast<std::size_t>(q)]) {

@@ -15,10 +15,6 @@ struct OpOrder {
   std::vector<std::vector<program::OpId>> settles;
   /// By op: some other op waits for it, or the host does.
   std::vector<bool> signals;
-  /// By op that signals: its event, of `event_count`. An event is recorded anew once all ops that wait for it
-  /// are issued, so that a step of many micro-batches needs no more events than one of a few.
-  std::vector<int> event;
-  int event_count = 0;
 };
 
 /// host_driven, by op: communications that the host drives. The host waits until they are over before it

@@ -43,24 +43,6 @@ TEST(OpOrder, TheHostWaitsForWhatItsCommunicationComesAfter) {
   EXPECT_EQ(order.signals, (std::vector<bool>{true, true, false, false}));
 }
 
-/// An event is free once the last op that waits for it is issued, and not before.
-TEST(OpOrder, EventsAreRecordedAnewOnceAllHaveWaited) {
-  test::Builder b;
-  b.op("make", Stream::compute, {}, {});
-  b.op("use", Stream::gather, {}, {});
-  b.op("make another", Stream::reduce, {}, {});
-  b.op("use it", Stream::io, {}, {});
-  b.op("use the first again", Stream::host, {}, {});
-  b.op("make a third", Stream::compute, {}, {});
-  b.op("use the third", Stream::gather, {}, {});
-  b.program.op(1).after = b.program.op(4).after = {0};
-  b.program.op(3).after = {2};
-  b.program.op(6).after = {5};
-  const OpOrder order = order_ops(b.program, std::vector<bool>(7, false));
-  EXPECT_EQ(order.event, (std::vector<int>{0, -1, 1, -1, -1, 0, -1}));
-  EXPECT_EQ(order.event_count, 2);
-}
-
 TEST(OpOrder, CommunicationsOfTheHostDoNotSettleEachOther) {
   Program p = step();
   p.op(1).comm.kind = program::CommKind::all_gather;
