@@ -36,7 +36,7 @@ cmake --build --preset ci
 phase "Tests"
 # Runs as root must say so to Open MPI; the registered commands pass its flag, tests that start mpirun inherit these.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-ctest --preset ci -j4 --output-on-failure "$@" || failed+=("tests")
+ctest --preset ci -j6 --output-on-failure "$@" || failed+=("tests")
 
 # Without -march=native other code is compiled, and a copied executable has to run on other processors. Each source is compiled
 # by itself here, as by the preset cpu: in groups a source may have from another what it does not include.
@@ -45,7 +45,7 @@ if [ $# = 0 ]; then
   cmake --preset portable
   cmake --build --preset portable --target ztrain unit_kernels_products unit_kernels_heavy unit_kernels_attention
   phase "Tests of that build"
-  ctest --preset portable -j4 --output-on-failure \
+  ctest --preset portable -j6 --output-on-failure \
     -R '^(unit/kernels_(products|heavy|attention)(/.*)?|regress/instruction_sets)$' || failed+=("tests for any x86-64")
 fi
 
