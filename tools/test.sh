@@ -36,7 +36,9 @@ cmake --build --preset ci
 phase "Tests"
 # Runs as root must say so to Open MPI; the registered commands pass its flag, tests that start mpirun inherit these.
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-ctest --preset ci -j6 --output-on-failure "$@" || failed+=("tests")
+ctest --preset ci -j6 --output-on-failure --output-junit tests.xml "$@" || failed+=("tests")
+echo "Seconds of each test:"
+sed -n 's/.*<testcase name="\([^"]*\)".* time="\([^"]*\)".*/\2 \1/p' build/ci/tests.xml | sort -rn
 
 # Without -march=native other code is compiled, and a copied executable has to run on other processors. Each source is compiled
 # by itself here, as by the preset cpu: in groups a source may have from another what it does not include.

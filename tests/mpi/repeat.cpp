@@ -94,8 +94,7 @@ TEST_P(Repeat, SameLossesWhereWorkRunsLater) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Repeat,
-                         testing::Values("NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD",
-                                         "HYBRID_SHARD"));
+                         testing::Values("zero1", "FULL_SHARD", "HYBRID_SHARD"));
 
 /// Stages, all ranks one behind the other.
 class RepeatStages : public testing::TestWithParam<const char*> {

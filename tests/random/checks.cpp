@@ -50,7 +50,7 @@ TEST(RandomDecks, HaveEveryKey) {
 
 TEST(RandomDecks, AreProvenOrRefusedByAKey) {
   const char* given = std::getenv("ZTRAIN_RANDOM_DECKS");
-  const std::string text = given ? given : "0:1000";
+  const std::string text = given ? given : "0:600";
   const std::size_t colon = text.find(':');
   const std::uint64_t first = std::stoull(text), count = std::stoull(text.substr(colon + 1));
   std::map<std::string, int> refusals;

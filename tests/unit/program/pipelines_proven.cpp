@@ -56,7 +56,7 @@ std::string name_of(const Point& point, const std::vector<int>& row) {
 }
 
 /// Jobs of which no more than this is compiled meet in pairs.
-constexpr int most_compiled = 1200;
+constexpr int most_compiled = 600;
 
 TEST(PipelinesProven, InPairsOfAllThatTheyMayHave) {
   const auto point_of = [](const std::vector<int>& row) {
