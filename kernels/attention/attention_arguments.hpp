@@ -56,7 +56,7 @@ template <class T>
 struct AttentionForwardArguments : AttentionArguments<T> {
   T* o;
   acc_t<T>* lse;
-  /// Of a part of the keys, in place of o and lse; else null.
+  /// Written in place of o and lse if only a part of the keys is attended to; else null.
   acc_t<T>* out = nullptr;
   acc_t<T>* maximum = nullptr;
   acc_t<T>* sum = nullptr;

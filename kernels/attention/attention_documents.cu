@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(threads) find(const Documents d) {
   spoil(d.out, d.q[d.entries] / d.q_row, d.tokens, static_cast<int>(threadIdx.x), threads);
 }
 
-/// One block per query: a row of the mask, 8 keys of 16 bits at a time.
+/// Each block writes the row of the mask of one query, 8 entries of 16 bits at a time.
 __global__ void __launch_bounds__(256)
     mask_rows(const std::int32_t* __restrict start, std::int64_t length, std::int64_t window,
               std::int64_t first_token, std::uint32_t low, uint4* __restrict mask) {

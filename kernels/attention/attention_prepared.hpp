@@ -15,8 +15,8 @@
 
 namespace ztrain::kernels {
 
-/// Shapes as in attention.hpp; on GPUs aligned to 16. Forward writes o and lse; backward reads them and dout,
-/// and writes dq, dk and dv.
+/// Shapes are those of attention.hpp. On GPUs pointers are aligned to 16 bytes. Forward writes o and lse;
+/// backward reads them and dout, and writes dq, dk and dv.
 struct AttentionOperands {
   const void* q = nullptr;
   const void* k = nullptr;

@@ -106,7 +106,7 @@ struct ReduceScatter {
                       Given{"begin", &ReduceScatter::begin}};
   }
 };
-/// x -> y, workspace.
+/// y is the sum of x over the group, the same on every member.
 struct AllReduce : NoConstants {
   static constexpr std::string_view op = "all_reduce";
   enum In : std::size_t { x };

@@ -24,7 +24,7 @@ struct Fp8Codes {
 };
 
 /// x in groups of `group` elements, each with a scale. Code is f8e4m3 or f8e5m2, whose rounding the tests of
-/// base/dtype.hpp show; what is rounded here has no more bits than a float.
+/// base/dtype.hpp show. Values of x must be exact in a float, from which Code rounds.
 template <class Code>
 Fp8Codes fp8_quantize(const std::vector<double>& x, std::size_t group, double largest) {
   Fp8Codes result;

@@ -79,7 +79,7 @@ double token_loss(const LossRow<T>& r, std::int64_t stride) {
   return r.weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
 }
 
-/// The loss of a chunk's tokens, on a CPU in their order.
+/// Adds a chunk's losses and weights to the sums. A CPU adds them in the order of tokens.
 struct AddLosses {
   const double* nll;
   const float* weights;

@@ -82,9 +82,9 @@ inline constexpr AxisSet token_axes = sequence_axes | context_axes;
 /// The axes over which shards may be cut.
 inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
 
-/// What a cut between shards leaves whole, from fine to coarse. element and block: shards are cut on
-/// multiples of the quantum. row: of the last dim. matrix: of the last two dims. A parameter of one dim has
-/// blocks alone.
+/// What a cut between shards leaves whole, from fine to coarse. element and block: any multiple of
+/// the quantum will do, so the two are cut alike. row: of the last dim. matrix: of the last two dims. A
+/// parameter of one dim is always cut by blocks.
 enum class Whole : std::uint8_t { element, block, row, matrix };
 
 }  // namespace ztrain

@@ -74,8 +74,8 @@ class HostThreads {
 int usable_cores();
 /// Returns the cores of the machine.
 int all_cores();
-/// Returns the name by which SLURM calls the machine, with which jobs are kept away from it; else its host's
-/// name, which may differ.
+/// Returns SLURM's name of this node, as `--exclude` takes it; without SLURM the host's name, which may
+/// differ.
 std::string node_name();
 
 }  // namespace ztrain

@@ -38,7 +38,7 @@ struct FormRow {
   std::int64_t flat_begin = 0;  ///< begin of the piece, in elements of its unit's flat range
 };
 
-/// Rows of ranks that share a layout and the forms of their states.
+/// Makes the index rows of a save, for ranks that share a layout and the forms of their states.
 class PartRows {
  public:
   /// layout and states must outlive this.
@@ -55,7 +55,7 @@ class PartRows {
   std::vector<std::int64_t> parameter_numbers_;  ///< place in the catalog, by parameter of the layout
 };
 
-/// Shard files of a save, dealt out to the ranks that write.
+/// Says which shard file each rank of a save writes.
 struct DealtFiles {
   int count = 0;
   std::vector<int> of_rank;  ///< -1: the rank writes nothing

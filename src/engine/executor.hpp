@@ -152,7 +152,7 @@ class Executor {
   std::deque<program::Op> moved_;  ///< ops as they are at later times, where attributes move on
   std::vector<Note> notes_;
 
-  // Communications that the host drives.
+  // By issue: whether the host drives the communication, and not the device.
   std::vector<bool> host_driven_;
   std::optional<InFlight> in_flight_;
 

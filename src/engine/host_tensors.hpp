@@ -16,13 +16,13 @@ struct DeviceRange {
   std::int64_t bytes = 0;
 };
 
-/// Where the host reaches the device's memory, the tensors themselves; else copies in staging memory.
+/// Gives the host the tensors themselves if it reaches the device's memory, else copies in staging memory.
 class HostTensors {
  public:
   /// The device must outlive it. Throws Error when there is not enough staging memory. Copies begin as zeros.
   HostTensors(runtime::Device& device, std::vector<DeviceRange> ranges);
 
-  /// The staging memory that tensors of so many bytes each take where the host does not reach the device's.
+  /// Returns the staging memory for tensors of these sizes, of a device whose memory the host cannot reach.
   static std::int64_t staging_bytes(const std::vector<std::int64_t>& bytes);
 
   std::size_t size() const { return ranges_.size(); }

@@ -12,8 +12,8 @@ namespace ztrain::job {
 /// memory; and a line for each other tier that has something. memory: of all the rank's Programs.
 std::string memory_table(const program::Program& train, const plan::RankMemory& memory);
 
-/// Whether anything that steps need is kept in another tier than the device's. Copies for checkpoints are
-/// not.
+/// Whether anything that steps need is kept in another tier than the device's. Copies for checkpoints do
+/// not count.
 bool is_offloaded(const program::Program& train);
 
 }  // namespace ztrain::job

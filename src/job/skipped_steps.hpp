@@ -30,8 +30,8 @@ class SkippedSteps {
   /// So many steps in a row were skipped that the weights are the cause: with fp16, also at a scale that
   /// cannot fall further.
   bool diverging() const;
-  /// The same of the last step of a run, which none follows that could be taken. Without fp16 more than one
-  /// skipped step is enough, since they had different data.
+  /// Returns whether the run ended diverging. No later step can show it, so without fp16 two skipped steps in
+  /// a row are enough: they had different data.
   bool diverged_at_end() const;
   /// So many steps in a row were skipped that the run is to end. With a dynamic loss scale it goes on at the
   /// smallest scale, with a warning.

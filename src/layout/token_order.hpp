@@ -35,7 +35,7 @@ class TokenOrder {
   /// The tokens with so much padding behind them that all parts are equal.
   std::int64_t padded(std::int64_t tokens) const;
 
-  /// What stands at [begin, end) of that order, of a micro-batch of so many tokens, padded. Never empty.
+  /// Returns the tokens at places [begin, end) of the order; never empty. tokens: of the micro-batch, padded.
   std::vector<TokenRun> runs(std::int64_t tokens, std::int64_t begin, std::int64_t end) const;
   /// Of part `index` of so many equal ones.
   std::vector<TokenRun> part(std::int64_t tokens, int parts, int index) const;

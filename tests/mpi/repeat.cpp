@@ -93,8 +93,7 @@ TEST_P(Repeat, SameLossesWhereWorkRunsLater) {
   EXPECT_EQ(losses(m, spec(m, false), options, deferred(3)), expected) << "graphs";
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, Repeat,
-                         testing::Values("zero1", "FULL_SHARD", "HYBRID_SHARD"));
+INSTANTIATE_TEST_SUITE_P(Strategies, Repeat, testing::Values("zero1", "FULL_SHARD", "HYBRID_SHARD"));
 
 /// Stages, all ranks one behind the other.
 class RepeatStages : public testing::TestWithParam<const char*> {

@@ -20,8 +20,8 @@
 
 namespace ztrain::checkpoint {
 
-/// Copies each node's files of a snapshot to the next node. The training thread does it, because it alone
-/// communicates, in parts, so that training stands still for a short time at once.
+/// Copies each node's files of a snapshot to the next node. Only the training thread
+/// communicates, so it does this, in parts, to stop training only briefly each time.
 class NeighbourExchange {
  public:
   /// Collective. unfinished is the folder of this rank's node, with its file, and at rank 0 also the index.

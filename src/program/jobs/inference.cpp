@@ -16,7 +16,7 @@ namespace {
 using model::Graph;
 using model::Role;
 
-/// The model on new tokens.
+/// Returns the graph of this many new tokens. every_row: it has logits of all of them, not of one.
 Graph graph_of(const LogitsGraph& emit, std::int64_t tokens, bool every_row) {
   Graph graph = emit(tokens);
   if (every_row) model::keep_every_row(graph);

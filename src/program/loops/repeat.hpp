@@ -12,8 +12,8 @@
 // repeats is compiled once"): of two accesses that are further apart one has the same op in between, on the
 // same stream and bytes. Where all of the body lies between them, each dependency of the chain that orders
 // them in the list passes the body by, or enters and leaves it on streams whose ops of a later iteration come
-// after those of an earlier one. With rings that rotate the list is written out for the proof: the body as
-// many times as the longest ring has slots, and two more.
+// after those of an earlier one. With rings that rotate the list is written out for the proof: the body at
+// least as many times as the longest ring has slots, and two more (times_to_prove).
 
 #include <string>
 #include <vector>
@@ -37,8 +37,8 @@ void add_ring(Program& program, Ring ring);
 /// Program, in which actions may be of another micro-batch now, is of no use then.
 bool set_body(Program& program, const BodyBegin& first);
 
-/// After plan_lifetimes: gives each ring as many slots as are alive at once. False if some tensors are alive
-/// for longer than there are iterations to see it.
+/// After plan_lifetimes: gives each ring as many slots as are alive at once. Returns false if a tensor
+/// lives longer than the compiled iterations can show.
 bool set_slots(Program& program);
 
 /// Returns why the body does not stand for all its iterations, or "" if it does. Trusts nothing that the

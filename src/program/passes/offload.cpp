@@ -98,7 +98,7 @@ OpId norm_place(const Program& program, OpId norm) {
   return next_reduction(program, last, norm);
 }
 
-/// Gradients that are away are summed up for the norm while they are still on the device.
+/// Moves the norm of each gradient whose home is another tier to its last write, where it is on the device.
 void move_norms(Program& program) {
   const auto ops = static_cast<OpId>(program.ops.size());
   std::vector<std::vector<Op>> before(program.ops.size());

@@ -19,7 +19,7 @@
 namespace ztrain::program {
 namespace {
 
-/// A struct of base/, as bytes.
+/// Adds a tensor that holds a struct of kernel_interface, as bytes.
 template <class Struct>
 TensorId add_struct(Program& program, const std::string& name) {
   return program.add(

@@ -12,7 +12,7 @@
 namespace ztrain::program {
 namespace {
 
-/// Of what happens how much later than at once.
+/// Says how far forwards run ahead, and how late the halves for weights are.
 struct Lags {
   int forward = 0;  ///< forwards before the first of those that each have a backward behind them
   int weights = 0;  ///< micro-batches whose B is done and whose W is not

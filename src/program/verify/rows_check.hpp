@@ -1,7 +1,7 @@
 #pragma once
 // What the check of placements knows of communication that goes part by part beside products: whose rows are
-// put where, and whether a sum has the rows of every rank once. It shares nothing
-// with the pass that cuts the communication (program/passes/overlap.cpp).
+// put where, and whether a sum has the rows of every rank once. It shares nothing with the pass that
+// cuts the communication (program/passes/overlap.cpp).
 
 #include <fmt/format.h>
 
@@ -22,8 +22,8 @@ class RowsCheck {
 
   /// Whether a shift moves a part of the rows of something, or to such a part.
   bool concerns(const Op& op) const { return is_part(op.inputs[0]) || is_part(op.outputs[0]); }
-  /// Rows of which each rank has its own arrive among those of all; or parts of a sum, at the rank whose rows
-  /// they are.
+  /// Returns how y is spread after a shift. If each rank has rows of its own, those of another rank arrive in
+  /// y. If x is a part of a sum, it has to go to the rank that owns those rows.
   Told shifted(const Op& op, Axis axis, Spread from) {
     const TensorId x = op.inputs[0], y = op.outputs[0];
     const int owner = rank_before(axis, op.comm.peer);

@@ -36,8 +36,8 @@ class Mesh {
 
   /// Returns the communicator of this rank's group over axes; rank() in it is coordinate().index_in(axes).
   /// The first call for a set of axes and a queue is collective: all ranks must make first calls in the same
-  /// order. queue is the device's queue that its collectives are work of. A group has a communicator for each
-  /// queue, so that a gather does not wait for a reduction.
+  /// order. queue is the device's queue that its collectives are work of. Unless the backend is
+  /// MPI, a group has a communicator for each queue, so that a gather does not wait for a reduction.
   Communicator& over(AxisSet axes, Queue queue = 0);
 
   /// Returns the communicator for messages in one direction between two members of each group over axes,

@@ -44,7 +44,7 @@ class NcclHandle {
   /// Waits, after a call that returned `result` (a ncclResult_t), until NCCL has done what it does in the
   /// background. Only then may the stream be used further. Throws Error for every failure.
   void settle(int result, const char* call) const;
-  /// Throws Error if communication has failed since.
+  /// Throws Error if NCCL has reported a failure since the communicator was made.
   void check() const;
   /// Ends kernels that wait for other ranks, and gives the communicator back: get() is null from then on.
   void abort() noexcept;
