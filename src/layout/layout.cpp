@@ -91,7 +91,9 @@ std::int64_t shard_size(const std::vector<Item>& items, int shards) {
   std::int64_t size = shard_size(items, shards, quantum);
   for (std::int64_t rows = quantum; const Item& item : items) {
     if (item.granule >= item.count || rows > size) continue;
-    rows = std::lcm(rows, item.granule);
+    const std::int64_t step = std::lcm(rows, item.granule);
+    if (step == rows) continue;
+    rows = step;
     size = std::min(size, shard_size(items, shards, rows));
   }
   return size;

@@ -77,7 +77,7 @@ class Joiner {
       const ValueId here = graph_.nodes[at(layers[i])].inputs[input];
       const Parameter &a = graph_.parameter_of(before), &b = graph_.parameter_of(here);
       if (&b != &a + 1 || a.unit != b.unit || a.trainable != b.trainable || a.joined >= 0 || b.joined >= 0 ||
-          a.computed.end > 0 || b.computed.end > 0 || !fills_quanta(a))
+          a.state_over != b.state_over || a.computed.end > 0 || b.computed.end > 0 || !fills_quanta(a))
         return false;
     }
     return true;

@@ -107,6 +107,9 @@ TEST(JoinProducts, NotWhereOneOfThemIsNotAlikeOrReadElsewhere) {
   parameter(graph, "model.layers.1.self_attn.k_proj.weight").trainable = false;
   EXPECT_EQ(joined(graph), std::set{gate_up}) << "frozen keys";
   graph = graph_of(even_dims());
+  parameter(graph, "model.layers.1.self_attn.k_proj.weight").state_over = Axis::shard;
+  EXPECT_EQ(joined(graph), std::set{gate_up}) << "keys whose state is sharded over fewer axes";
+  graph = graph_of(even_dims());
   model::add_adapters(graph, {2, 2, 0, {"up_proj"}}, 1);
   EXPECT_EQ(joined(graph), std::set{qkv}) << "an adapter";
   graph = graph_of(even_dims());
