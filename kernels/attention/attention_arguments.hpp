@@ -41,7 +41,7 @@ struct ScoredArguments {
   }
 };
 
-/// What forward and backward read; operands as AttentionInput says.
+/// Forward and backward read these; AttentionInput says what the operands are.
 template <class T>
 struct AttentionArguments : ScoredArguments<T> {
   const std::int32_t* document_start;

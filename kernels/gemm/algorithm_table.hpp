@@ -90,9 +90,9 @@ class CandidateTimer {
 /// Measurements of each candidate, the candidates by turns; the medians are compared.
 inline constexpr int candidate_rounds = 5;
 
-/// Of those that fit the workspace and can be launched, the one of the least median; of those as good as that
-/// one within measuring (2%), the one that the library proposed first. Those that the first round shows to
-/// take twice as long as another are not measured again. Nothing where there is none.
+/// Returns, of those that fit the workspace and can be launched, the one of the least median; if others are
+/// as good within measuring (2%), the one that the library proposed first. Those that the first round shows
+/// to take twice as long as another are not measured again. Returns nothing if there is none.
 std::optional<Algorithm> fastest(std::span<const Candidate> candidates, std::int64_t workspace,
                                  CandidateTimer& timer);
 

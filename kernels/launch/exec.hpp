@@ -13,7 +13,7 @@ struct Exec;
 /// The cudaStream_t that its kernels run on; null on CPUs.
 void* native_stream(const Exec& exec);
 
-/// What the matrix products of an Exec share. Null until gemm_library() makes it
+/// The matrix products of an Exec share it. It is null until gemm_library() makes it
 /// (kernels/gemm/gemm_library.hpp).
 struct GemmLibrary;
 std::shared_ptr<GemmLibrary>& gemm_library_slot(Exec& exec);

@@ -16,7 +16,7 @@ class Watchdog;
 
 namespace ztrain::app {
 
-/// What a subcommand runs with: its words, its MPI session, the console of rank 0, and the watchdog, to which
+/// A subcommand runs with this: its words, its MPI session, the console of rank 0, and the watchdog, to which
 /// phases of the console are progress.
 struct Invocation {
   const runtime::Session& session;

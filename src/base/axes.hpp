@@ -10,7 +10,7 @@ namespace ztrain {
 
 enum class Axis : std::uint8_t { pipeline, replicate, shard, ring, context, tensor };
 
-/// What the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
+/// Says what the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
 /// gradients are summed follows from this.
 struct AxisRow {
   std::string_view name;
@@ -82,8 +82,8 @@ inline constexpr AxisSet token_axes = sequence_axes | context_axes;
 /// The axes over which shards may be cut.
 inline constexpr AxisSet state_axes = axes_that(&AxisRow::cuts_state);
 
-/// What a cut between shards leaves whole, from fine to coarse. element and block: any multiple of
-/// the quantum will do, so the two are cut alike. row: of the last dim. matrix: of the last two dims. A
+/// Says what a cut between shards leaves whole, from fine to coarse. element and block may be cut on any
+/// multiple of the quantum, so the two are cut alike. A row is of the last dim, a matrix of the last two. A
 /// parameter of one dim is always cut by blocks.
 enum class Whole : std::uint8_t { element, block, row, matrix };
 

@@ -24,7 +24,7 @@ class Descriptor {
   operator int() const { return number_; }
   /// It is the caller's to close from here on.
   int release() { return std::exchange(number_, -1); }
-  /// What close(2) gives: some file systems report a failed write only here.
+  /// Returns what close(2) gives; some file systems report a failed write only here.
   int close() { return ::close(release()); }
 
  private:

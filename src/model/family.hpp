@@ -35,7 +35,7 @@ struct Family {
   std::string_view name;
   Graph (*emit)(const config::Model& dims, const Request& request);
   TensorPlan (*tensor_plan)(const config::Model& dims, int ranks);
-  /// What a layer's attention is: its scale, cap and window, and whether positions turn queries and keys.
+  /// Returns a layer's attention: its scale, cap and window, and whether positions turn queries and keys.
   Attention (*attention)(const config::Model& dims, std::int64_t layer) = decoder_attention;
 };
 

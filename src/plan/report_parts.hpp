@@ -31,10 +31,10 @@ inline std::string heading(const std::string& text) {
   return "\n" + text + "\n";
 }
 
-/// What makes a job fit that does not.
+/// Returns the text of what makes a job fit that does not.
 std::string fixes_section(const Fixes& fixes);
 
-/// What was found for so many ranks.
+/// Returns the text of what was found for so many ranks.
 std::string search_section(const Search& search, int ranks);
 
 }  // namespace ztrain::plan

@@ -26,7 +26,7 @@ template <class... Args>
   throw Damaged(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// What a user can do about a checkpoint that cannot be read.
+/// Tells a user what to do about a checkpoint that cannot be read.
 inline constexpr const char* advice =
     "take another checkpoint, one that `ztrain verify` finds sound (for a run its path as "
     "checkpoint.resume), or start anew (checkpoint.resume = \"none\")";

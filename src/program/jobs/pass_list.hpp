@@ -44,7 +44,7 @@ struct Making {
   const JobSpec& spec;
   ProgramKind kind;
   int micro_batches = 1;  ///< that are expanded
-  /// What stands for the step's micro-batches if these are fewer (program/loops/repeat.hpp).
+  /// Says what stands for the step's micro-batches if these are fewer (program/loops/repeat.hpp).
   std::optional<Middle> middle{};
   BodyBegin body{};             ///< its first op, once expanded
   TensorId logits = no_tensor;  ///< of infer: where they go

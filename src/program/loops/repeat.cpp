@@ -101,7 +101,8 @@ class Copies {
   }
 
   bool same_tensor(TensorId a, TensorId b) {
-    if (program_.tensor(a).persistent && program_.tensor(a).base == no_tensor && a != b)
+    const bool moves = a != b || program_.tensor(a).ring >= 0;
+    if (program_.tensor(a).persistent && program_.tensor(a).base == no_tensor && moves)
       return follows_in_ring(a, b);
     if (in_body_) named_[at(a)] = true;
     if (images_[at(a)] != no_tensor || origins_[at(b)] != no_tensor)

@@ -159,13 +159,12 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
     const bool kept_whole = sizes[leader] < options.persistence_threshold;
     p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, i);
   }
-  const auto is_trained = [&](const std::string& name) {
-    return std::ranges::any_of(numbers, [&](const auto& unit) {
-      return std::get<0>(unit.first) == name && std::get<1>(unit.first);
-    });
+  const auto is_trained = [&](int together) {
+    return std::ranges::any_of(
+        units, [&](const model::Unit& unit) { return unit.together == together && unit.trainable; });
   };
   for (model::Unit& unit : units) {
-    const bool beside_trained = !unit.trainable && is_trained(unit.name);
+    const bool beside_trained = !unit.trainable && is_trained(unit.together);
     unit.name += unit.coded && beside_trained ? " (frozen, fp8)"
                  : unit.coded                 ? " (fp8)"
                  : beside_trained             ? " (frozen)"
