@@ -199,6 +199,12 @@ TEST(Repeat, IsRefusedWhereOneThingAloneIsOtherwise) {
     p.op(p.repeat.begin).outputs.push_back(first);
     p.op(p.repeat.end).outputs.push_back(copy);
   });
+  // The copy reads what the body reads, which the executor moves on.
+  refused_for("do not do the same", [](Program& p) {
+    const auto [first, copy] = moving_input(p);
+    for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)
+      std::ranges::replace(p.op(id).inputs, copy, first);
+  });
   refused_for("begins in the body and is used by its copy", [](Program& p) {
     const auto [kept, image] = moving(p);
     for (OpId id = p.repeat.end; id < p.repeat.end + p.repeat.length(); ++id)
