@@ -23,6 +23,38 @@ enum class Windows : std::uint8_t {
   later_layers  ///< config.json has use_sliding_window, sliding_window, max_window_layers and layer_types
 };
 
+/// How an architecture normalises.
+enum class NormKind : std::uint8_t {
+  rms,           ///< RMSNorm, whose gain is the weight
+  rms_one_plus,  ///< RMSNorm, whose gain is 1 + the weight
+  layer          ///< LayerNorm, with a bias
+};
+
+/// What the blocks of an architecture compute beside what keys of [model] say. Names of modules are the last
+/// parts of Hugging Face's; "": there is no such module.
+struct BlockStyle {
+  NormKind norm = NormKind::rms;
+  std::string_view before_attention = "input_layernorm", after_attention = "",
+                   before_mlp = "post_attention_layernorm", after_mlp = "";
+  bool wide_qk_norm = false;  ///< model.qk_norm normalises all heads together, not each
+  /// Activation of the feed-forward: silu, gelu_tanh, gelu (kernels/activation), or xielu, whose two
+  /// parameters are trained.
+  std::string_view activation = "silu";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  bool interleaved_rope =
+      false;  ///< pairs of neighbours are turned, not elements that are half a width apart
+  bool scaled_embedding = false;   ///< embeddings are multiplied by the root of hidden_size
+  bool learned_positions = false;  ///< a table of positions is added to embeddings; nothing is turned
+};
+
+/// A parameter that files of an architecture keep within another tensor. Rows of the table with one file
+/// tensor name its parts, in their order along the dim of outputs.
+struct FileTensor {
+  std::string_view parameter;  ///< name, with * for the layer's number
+  std::string_view tensor;     ///< name in files, with * for the same number
+  bool transposed = false;     ///< the file has [inputs, outputs]
+};
+
 struct Architecture {
   std::string_view family;                ///< model.family
   std::string_view hf_class, model_type;  ///< config.json's architectures and model_type
@@ -35,6 +67,8 @@ struct Architecture {
   std::int64_t standard_kv_heads = 0;  ///< 0: num_attention_heads
   std::int64_t standard_head_dim = 0;  ///< 0: hidden_size / num_attention_heads
   std::string_view doc{};              ///< one sentence, which the documentation prints after "family: "
+  BlockStyle style{};
+  std::vector<FileTensor> files{};  ///< parameters that files keep under another name or form
 };
 
 /// Defaults of transformers for the window, and for the first layer that has it, if config.json lacks them.

@@ -46,16 +46,33 @@ struct Model {
   std::vector<std::int32_t> ends;
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
+  /// Tokens that the model was made for; learned positions are a table of so many rows. 0: not known.
+  std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 0, rope_theta = 0, initializer_range = 0;
-  std::string rope_scaling;  ///< none | llama3
+  std::string rope_scaling;  ///< none | linear | dynamic | yarn | longrope | llama3
   double rope_factor = 0, rope_low_freq_factor = 0, rope_high_freq_factor = 0;
   std::int64_t rope_original_max_position = 0;
+  double rope_attention_factor = 0;  ///< of sines and cosines; 0: as the scaling has it
+  double rope_beta_fast = 0, rope_beta_slow = 0, rope_mscale = 0, rope_mscale_all_dim = 0;  ///< of yarn
+  bool rope_truncate = true;                                                                ///< of yarn
+  std::vector<double> rope_short_factor, rope_long_factor;  ///< of longrope, one for each pair of elements
+  double partial_rotary_factor = 1;                         ///< share of a head's elements that are turned
+  /// Base of the rotary embedding, without scaling, of layers with a window; 0: as in the other layers.
+  double rope_local_base_freq = 0;
+  std::vector<double>
+      no_rope_layers;  ///< 1: a layer has the rotary embedding; 0: not. Repeated; empty: all 1
   bool tie_word_embeddings = false;
-  /// Biases of q, k and v; bias of the output projection.
-  bool attention_bias = false, attention_output_bias = false;
-  bool qk_norm = false;                        ///< whether heads of q and k have RMS norms
-  std::int64_t sliding_window = 0;             ///< tokens that attention looks back; 0: all
-  std::int64_t full_attention_layers = 0;      ///< first layers that look back over all tokens
+  /// Biases of q, k and v; bias of the output projection; biases of the feed-forward.
+  bool attention_bias = false, attention_output_bias = false, mlp_bias = false;
+  bool qk_norm = false;                    ///< whether queries and keys have RMS norms
+  std::int64_t sliding_window = 0;         ///< tokens that attention looks back; 0: all
+  std::int64_t full_attention_layers = 0;  ///< first layers that look back over all tokens
+  std::vector<std::string> layer_types;    ///< full_attention | sliding_attention; repeated; empty: as above
+  double query_pre_attn_scalar = 0;        ///< scores are divided by its root; 0: by head_dim's
+  double attention_multiplier = 0;         ///< scores are multiplied by it; 0: as above
+  double attn_logit_softcapping = 0, final_logit_softcapping = 0;  ///< 0: none
+  double embedding_multiplier = 1, residual_multiplier = 1;        ///< of what joins the residual stream
+  double logits_scaling = 1;                                       ///< logits are divided by it
   std::vector<std::string> trainable, frozen;  ///< globs of parameter names; see model/trainable.hpp
 };
 

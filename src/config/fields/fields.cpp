@@ -73,10 +73,10 @@ std::string range_text(const Legal& legal) {
 const std::vector<Field>& fields() {
   using namespace rows;
   static const std::vector<Field> table =
-      joined(run(), data(), model(), attention(), trained(), lora(), batch_and_degrees(), pipeline(),
-             context_and_tensor(), strategy(), gathering(), grouping(), precision(), loss_scaling(),
-             recompute(), offload(), optimization(), checkpoint(), operation(), watchdog(), size_of_machine(),
-             speed_of_machine(), device(), debug());
+      joined(run(), data(), model(), rotary(), attention(), trained(), lora(), batch_and_degrees(),
+             pipeline(), context_and_tensor(), strategy(), gathering(), grouping(), precision(),
+             loss_scaling(), recompute(), offload(), optimization(), checkpoint(), operation(), watchdog(),
+             size_of_machine(), speed_of_machine(), device(), debug());
   return table;
 }
 

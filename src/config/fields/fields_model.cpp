@@ -29,14 +29,77 @@ std::vector<Field> attention() {
       numeric({KEY_OF(model, attention_output_bias), "false", "", any(),
                "The output projection of attention has a bias. Where it is not given: as "
                "model.attention_bias for llama and qwen3, which have no other combination."}),
+      numeric({KEY_OF(model, mlp_bias), "false", "", any(),
+               "The layers of the feed-forward have biases. Where it is not given, it is what the family "
+               "always has."}),
       numeric({KEY_OF(model, qk_norm), "false", "", any(),
-               "Each head of queries and keys is RMS-normalised before the rotary embedding. Where it is not "
-               "given, it is what the family has."}),
+               "Queries and keys are RMS-normalised before the rotary embedding: each head, or with olmo2 "
+               "and olmo3 all heads together. Where it is not given, it is what the family has."}),
       numeric({KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
                "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
       numeric({KEY_OF(model, full_attention_layers), "0", "layers", between(0, 1e4),
                "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
                "qwen3)."}),
+      numeric({KEY_OF(model, layer_types), "[]", "", any(),
+               "Which layers have the window: sliding_attention or full_attention for each layer. A shorter "
+               "list is repeated. Empty: all layers behind model.full_attention_layers have it."}),
+      numeric({KEY_OF(model, query_pre_attn_scalar), "0", "", from(0),
+               "Scores of attention are divided by its root (gemma2, gemma3). 0: by the root of head_dim."}),
+      numeric({KEY_OF(model, attention_multiplier), "0", "", from(0),
+               "Scores of attention are multiplied by it (granite). 0: divided by the root of head_dim."}),
+      numeric({KEY_OF(model, attn_logit_softcapping), "0", "", from(0),
+               "A score s of attention becomes c tanh(s / c) (gemma2). 0: it stays."}),
+      numeric({KEY_OF(model, final_logit_softcapping), "0", "", from(0),
+               "The same of the head's logits (gemma2)."}),
+      numeric({KEY_OF(model, embedding_multiplier), "1", "", above(0),
+               "Embeddings are multiplied by it (granite)."}),
+      numeric({KEY_OF(model, residual_multiplier), "1", "", above(0),
+               "What attention and the feed-forward add to the residual stream is multiplied by it "
+               "(granite)."}),
+      numeric({KEY_OF(model, logits_scaling), "1", "", above(0), "Logits are divided by it (granite)."}),
+  };
+}
+
+std::vector<Field> rotary() {
+  return {
+      numeric(
+          {KEY_OF(model, rope_theta), "10000", "", above(0), "Base of the rotary embedding's wavelengths."}),
+      numeric({KEY_OF(model, rope_scaling), R"("none")", "",
+               one_of({"none", "linear", "dynamic", "yarn", "longrope", "llama3"}),
+               "How wavelengths are stretched for sequences longer than the model was first trained on: all "
+               "alike (linear), by a larger base (dynamic), more the longer they are (yarn, llama3), or by "
+               "measured factors (longrope). The keys of config.json's rope_scaling are the rope_ keys "
+               "below."}),
+      numeric({KEY_OF(model, rope_factor), "8", "", from(1), "Stretch of the longest wavelengths."}),
+      numeric({KEY_OF(model, rope_low_freq_factor), "1", "", above(0),
+               "llama3: wavelengths above rope_original_max_position / this are stretched in full."}),
+      numeric({KEY_OF(model, rope_high_freq_factor), "4", "", above(0),
+               "llama3: wavelengths below rope_original_max_position / this are left alone."}),
+      numeric({KEY_OF(model, rope_original_max_position), "8192", "tokens", between(1, 1 << 30),
+               "Context length the unstretched embedding was trained with."}),
+      numeric({KEY_OF(model, rope_attention_factor), "0", "", from(0),
+               "yarn, longrope: factor of the sines and cosines. 0: the scaling's own."}),
+      numeric({KEY_OF(model, rope_beta_fast), "32", "", above(0),
+               "yarn: wavelengths that turn more often within rope_original_max_position are left alone."}),
+      numeric({KEY_OF(model, rope_beta_slow), "1", "", above(0),
+               "yarn: wavelengths that turn less often are stretched in full."}),
+      numeric({KEY_OF(model, rope_mscale), "0", "", from(0), "yarn: see rope_mscale_all_dim."}),
+      numeric({KEY_OF(model, rope_mscale_all_dim), "0", "", from(0),
+               "yarn: with rope_mscale, the factor of the sines and cosines is the quotient of both."}),
+      numeric({KEY_OF(model, rope_truncate), "true", "", any(),
+               "yarn: the two limits between wavelengths are rounded to whole elements."}),
+      numeric({KEY_OF(model, rope_short_factor), "[]", "", any(),
+               "longrope: a factor for each wavelength, for sequences up to rope_original_max_position."}),
+      numeric({KEY_OF(model, rope_long_factor), "[]", "", any(),
+               "longrope: the factors for longer sequences (data.sequence)."}),
+      numeric({KEY_OF(model, partial_rotary_factor), "1", "", share(),
+               "Share of each head's elements that are turned, from the first on."}),
+      numeric({KEY_OF(model, rope_local_base_freq), "0", "", from(0),
+               "rope_theta of the layers with a window, whose wavelengths are not stretched (gemma3, olmo3). "
+               "0: all layers are alike."}),
+      numeric({KEY_OF(model, no_rope_layers), "[]", "", any(),
+               "0 for a layer without the rotary embedding, else 1 (smollm3). A shorter list is repeated. "
+               "Empty: all have it."}),
   };
 }
 
@@ -78,18 +141,10 @@ std::vector<Field> model() {
                "Number of token ids. 0: what the data say (an attribute of prepared files, 257 for text, "
                "50257 and 128256 for llm.c's files)."}),
       numeric({KEY_OF(model, rms_norm_eps), "1e-5", "", share(),
-               "Added to the mean square in RMS normalisation."}),
-      numeric(
-          {KEY_OF(model, rope_theta), "10000", "", above(0), "Base of the rotary embedding's wavelengths."}),
-      numeric({KEY_OF(model, rope_scaling), R"("none")", "", one_of({"none", "llama3"}),
-               "How long wavelengths are stretched; llama3 uses the four keys below."}),
-      numeric({KEY_OF(model, rope_factor), "8", "", from(1), "Stretch of the longest wavelengths."}),
-      numeric({KEY_OF(model, rope_low_freq_factor), "1", "", above(0),
-               "Wavelengths above rope_original_max_position / this are stretched in full."}),
-      numeric({KEY_OF(model, rope_high_freq_factor), "4", "", above(0),
-               "Wavelengths below rope_original_max_position / this are left alone."}),
-      numeric({KEY_OF(model, rope_original_max_position), "8192", "tokens", between(1, 1 << 30),
-               "Context length the unstretched embedding was trained with."}),
+               "Added to the mean square, or to the variance, in normalisation."}),
+      numeric({KEY_OF(model, max_position_embeddings), "0", "tokens", between(0, 1 << 30),
+               "Longest sequence that the model is made for: rows of the table of positions (gpt2), and what "
+               "the scalings dynamic and longrope count from. 0: not known."}),
       numeric({KEY_OF(model, initializer_range), "0.02", "", from(0),
                "Standard deviation of the initial weights."}),
       numeric({KEY_OF(model, tie_word_embeddings), "false", "", any(),

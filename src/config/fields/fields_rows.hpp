@@ -81,6 +81,7 @@ inline Field example(std::string value, Field f) {
 std::vector<Field> run();
 std::vector<Field> data();
 std::vector<Field> model();
+std::vector<Field> rotary();     ///< of model
 std::vector<Field> attention();  ///< of model
 std::vector<Field> trained();    ///< of model
 std::vector<Field> lora();
