@@ -95,6 +95,8 @@ std::optional<Misfit> misfit(const Model& model);
 /// Name of the head's weight in Hugging Face models. A model whose head is tied to the embedding has no such
 /// weight.
 inline constexpr const char* head_weight = "lm_head.weight";
+/// Name of the table of learned positions.
+inline constexpr const char* positions_weight = "model.embed_positions.weight";
 /// Name of the embedding's weight, which a tied head uses too.
 inline constexpr const char* embedding_weight = "model.embed_tokens.weight";
 

@@ -57,7 +57,7 @@ program::Inference compile(const runtime::Session& session, telemetry::Console& 
                            const ModelSource& source, const GeneratorOptions& options) {
   telemetry::Phase phase(console, "compiling and proving the model");
   const auto graph = [&](std::int64_t tokens) {
-    return plan::logits_graph(source.deck, options.dtype, tokens);
+    return plan::logits_graph(source.deck, options.dtype, tokens, options.capacity);
   };
   const program::JobSpec spec = spec_on(session.size(), source.deck.model, options);
   const auto on = [&](int rank) {

@@ -28,6 +28,9 @@ void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs
         kernels::uniform_init<P>(exec, destination, seed, stream,
                                  static_cast<std::uint64_t>(run.logical_begin), parameter.init_std);
         break;
+      case model::Init::constant:
+        kernels::constant_init<P>(exec, destination, parameter.init_std);
+        break;
       case model::Init::ones:
         kernels::constant_init<P>(exec, destination, 1);
         break;

@@ -1,6 +1,8 @@
 #include "model/family.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
 #include "config/architectures.hpp"
@@ -8,26 +10,43 @@
 
 namespace ztrain::model {
 namespace {
-constexpr Family families[] = {
-    {"llama", decoder, decoder_tensor_plan},
-    {"mistral", decoder, decoder_tensor_plan},
-    {"qwen2", decoder, decoder_tensor_plan},
-    {"qwen3", decoder, decoder_tensor_plan},
-};
+
+/// Returns the entry of a list that is repeated over the layers.
+template <class T>
+const T& of_layer(const std::vector<T>& list, std::int64_t layer) {
+  return list[at(layer) % list.size()];
 }
 
+bool has_window(const config::Model& dims, std::int64_t layer) {
+  if (dims.layer_types.empty()) return layer >= dims.full_attention_layers;
+  return of_layer(dims.layer_types, layer) == "sliding_attention";
+}
+
+/// Returns the factor of scores; 0 stands for 1 / sqrt(head_dim).
+double scale_of_scores(const config::Model& dims) {
+  if (dims.attention_multiplier > 0) return dims.attention_multiplier;
+  return dims.query_pre_attn_scalar > 0 ? 1 / std::sqrt(dims.query_pre_attn_scalar) : 0;
+}
+
+}  // namespace
+
 const Family& find_family(std::string_view name) {
+  static const std::vector<Family> families{};
+  static constexpr Family standard{"", decoder, decoder_tensor_plan};
   for (const Family& f : families)
     if (f.name == name) return f;
-  std::string known;
-  for (const Family& f : families) known += (known.empty() ? "" : ", ") + std::string(f.name);
-  fail("'{}' is not a model family; known: {}", name, known);
+  static_cast<void>(config::find_architecture(name));
+  return standard;
 }
 
 Attention decoder_attention(const config::Model& dims, std::int64_t layer) {
+  const bool turned = dims.no_rope_layers.empty() || of_layer(dims.no_rope_layers, layer) != 0;
   return {.heads = dims.num_attention_heads,
           .kv_heads = dims.num_key_value_heads,
-          .window = layer < dims.full_attention_layers ? 0 : dims.sliding_window};
+          .window = has_window(dims, layer) ? dims.sliding_window : 0,
+          .scale = scale_of_scores(dims),
+          .soft_cap = dims.attn_logit_softcapping,
+          .rotary = turned && !config::find_architecture(dims.family).style.learned_positions};
 }
 
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence) {
@@ -36,7 +55,8 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
     if (p.trainable) first = std::min(first, p.unit);
   double flops = 0;
   for (const Parameter& p : graph.parameters) {
-    const bool looked_up = p.name == config::embedding_weight && !dims.tie_word_embeddings;
+    const bool looked_up = (p.name == config::embedding_weight && !dims.tie_word_embeddings) ||
+                           p.name == config::positions_weight;
     const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
     if (!looked_up) flops += passes * static_cast<double>(elements(p.shape));
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Model families: a row each, with a pure function from dims to a Graph. What a family's dims may be, and
-// what Hugging Face calls it, is its row in config/architectures.hpp.
+// Model families: pure functions from dims to a Graph. What a family's dims may be, what its blocks compute
+// and what Hugging Face calls it is its row in config/architectures.hpp.
 
 #include <functional>
 #include <string_view>
@@ -23,12 +23,13 @@ struct Request {
   DType compute = DType::f32;
   Objective objective = Objective::loss;
   std::int64_t sequence = 0;   ///< tokens of each of its sequences; 0: not known
+  std::int64_t longest = 0;    ///< largest position + 1 that any of its sequences reaches; 0: as sequence
   std::int64_t documents = 0;  ///< in it at most; 0: no limit is known
   bool deterministic = true;   ///< attention gives the same bits each time
 };
 
-/// The attention of a layer, as far as dims say it: heads; the window of all but the first
-/// full_attention_layers.
+/// Returns the attention of a layer, as far as dims say it: heads, window, scale and cap of the scores, and
+/// whether positions turn queries and keys.
 Attention decoder_attention(const config::Model& dims, std::int64_t layer);
 
 struct Family {
@@ -39,14 +40,14 @@ struct Family {
   Attention (*attention)(const config::Model& dims, std::int64_t layer) = decoder_attention;
 };
 
-/// Throws Error naming the known families.
+/// Returns the decoder for a family that has no row of its own. Throws Error naming the known families.
 const Family& find_family(std::string_view name);
 
-/// The decoder that all families of today are: RMSNorm, RoPE (with Llama 3 scaling), grouped-query attention,
-/// SwiGLU, tied or untied head; if the dims say so, biases in attention, RMSNorm of each head of queries and
-/// keys (as in "Query-key normalization", Henry et al., 2020), and sliding windows. Touvron et al., "LLaMA",
-/// 2023; the Llama 3 herd of models, 2024; Jiang et al., "Mistral 7B", 2023; Qwen2 and Qwen3 technical
-/// reports, 2024 and 2025.
+/// The decoder that all families are: embedding, blocks of attention and feed-forward with norms before or
+/// behind them, head. Its architecture's BlockStyle says which norms and activation a block has; the dims say
+/// the rest (config::Model). Touvron et al., "LLaMA", 2023; Jiang et al., "Mistral 7B", 2023; Gemma Team,
+/// "Gemma 2", 2024, and "Gemma 3", 2025; OLMo Team, "2 OLMo 2 Furious", 2025; Henry et al., "Query-key
+/// normalization", 2020; Radford et al., "Language models are unsupervised multitask learners", 2019.
 Graph decoder(const config::Model& dims, const Request& request);
 
 /// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the

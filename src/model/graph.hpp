@@ -38,8 +38,8 @@ struct Node {
   std::string piece;  ///< of its block, as recompute chooses: "norm", "qkv", ...; may be empty
 };
 
-/// uniform: in [-init_std, init_std).
-enum class Init : std::uint8_t { normal, ones, zeros, uniform };
+/// uniform: in [-init_std, init_std); constant: init_std.
+enum class Init : std::uint8_t { normal, ones, zeros, uniform, constant };
 
 /// Elements [begin, end) of a dim.
 struct Rows {

@@ -1,6 +1,9 @@
 #include "model/tensor_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
@@ -66,10 +69,10 @@ TensorSlice by_heads(int dim, const std::vector<Heads>& heads, Rows Heads::*whic
 }
 
 /// The projection of keys or values: cut, or whole where neighbours need the same rows.
-ParameterCut keys_cut(const char* pattern, const std::vector<Heads>& heads, std::int64_t keys,
+ParameterCut keys_cut(std::string pattern, const std::vector<Heads>& heads, std::int64_t keys,
                       std::int64_t head_dim) {
-  if (std::ssize(heads) <= keys) return {pattern, by_heads(0, heads, &Heads::keys, head_dim)};
-  ParameterCut cut{pattern, {}};
+  if (std::ssize(heads) <= keys) return {std::move(pattern), by_heads(0, heads, &Heads::keys, head_dim)};
+  ParameterCut cut{std::move(pattern), {}};
   for (const Heads& h : heads) cut.taken.push_back({h.keys.begin * head_dim, h.keys.end * head_dim});
   return cut;
 }
@@ -93,25 +96,35 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
   const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads;
   const TensorSlice columns = even(0, m.intermediate_size, ranks), rows = even(1, m.intermediate_size, ranks),
                     words = even(0, m.vocab_size, ranks);
+  const config::BlockStyle& style = config::find_architecture(m.family).style;
+  const auto of = [](std::string_view module, const char* what) {
+    return fmt::format("*.{}.{}", module, what);
+  };
   TensorPlan plan;
   // What an adapter's factor lies beside decides which of the two is cut; lora_A and lora_B come first, since
   // the patterns of layers match them too.
   plan.parameters = {
       {"*.o_proj.lora_A.weight", by_heads(1, heads, &Heads::queries, hd)},
-      {"*.down_proj.lora_A.weight", rows},
+      {of(style.down, "lora_A.weight"), rows},
       {"*.lora_A.weight", {}},
       {"*.o_proj.lora_B.weight", {}},
-      {"*.down_proj.lora_B.weight", {}},
+      {of(style.down, "lora_B.weight"), {}},
       {"*.q_proj.*", by_heads(0, heads, &Heads::queries, hd)},
       keys_cut("*.k_proj.*", heads, keys, hd),
       keys_cut("*.v_proj.*", heads, keys, hd),
       {"*.o_proj.weight", by_heads(1, heads, &Heads::queries, hd)},
-      {"*.gate_proj.*", columns},
-      {"*.up_proj.*", columns},
-      {"*.down_proj.weight", rows},
+      {of(style.up, "*"), columns},
+      {of(style.down, "weight"), rows},
       {config::embedding_weight, words},
       {config::head_weight, words},
   };
+  if (!style.gate.empty()) plan.parameters.push_back({of(style.gate, "*"), columns});
+  if (style.learned_positions)
+    plan.parameters.push_back({config::positions_weight, even(0, m.max_position_embeddings, ranks)});
+  if (style.wide_qk_norm) {
+    plan.parameters.push_back({"*.q_norm.weight", by_heads(0, heads, &Heads::queries, hd)});
+    plan.parameters.push_back(keys_cut("*.k_norm.weight", heads, keys, hd));
+  }
   return plan;
 }
 

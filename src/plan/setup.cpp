@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/architectures.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/strategy.hpp"
 #include "config/validate/refusals.hpp"
@@ -146,7 +147,7 @@ bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
   const config::Model& m = deck.model;
   const model::TensorPlan plan = model::find_family(m.family).tensor_plan(m, static_cast<int>(ranks));
   const auto coded = [](std::int64_t size) { return size % model::fp8_multiple == 0; };
-  const auto divides = [&](const char* layer, std::int64_t rows) {
+  const auto divides = [&](const std::string& layer, std::int64_t rows) {
     const model::ParameterCut* cut = plan.find(fmt::format("model.layers.0.{}.weight", layer));
     if (!coded(rows) || !cut) return true;
     for (const model::Rows& taken : cut->taken)
@@ -157,7 +158,7 @@ bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
   };
   return divides("self_attn.q_proj", m.num_attention_heads * m.head_dim) &&
          divides("self_attn.k_proj", m.num_key_value_heads * m.head_dim) &&
-         divides("mlp.gate_proj", m.intermediate_size);
+         divides(fmt::format("mlp.{}", config::find_architecture(m.family).style.up), m.intermediate_size);
 }
 
 void require_parts_of_codes(const config::Deck& deck) {
@@ -328,8 +329,10 @@ model::Graph training_graph(const config::Deck& deck) {
   return program::model_graph(deck, request);
 }
 
-model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens) {
-  const model::Request request{tokens, compute, model::Objective::logits};
+model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens,
+                          std::int64_t capacity) {
+  const model::Request request{
+      .tokens = tokens, .compute = compute, .objective = model::Objective::logits, .longest = capacity};
   return program::model_graph(deck, request);
 }
 

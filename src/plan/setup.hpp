@@ -21,8 +21,10 @@ program::JobSpec job_spec(const config::Deck& deck, Target target);
 /// The model on one micro-batch. deck.model.vocab_size must be known.
 model::Graph training_graph(const config::Deck& deck);
 
-/// The model's logits on so many tokens, of the one at input `index`.
-model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens);
+/// Returns the model's logits on so many tokens, of the one at input `index`. capacity: positions that a
+/// sequence may have at most.
+model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens,
+                          std::int64_t capacity);
 
 /// The largest number of ranks, up to `most`, that the deck's mesh, batch and model take, with up to
 /// ranks_per_node on each node. Throws Error where none is: that of `most` ranks, and whether the deck fixes
