@@ -1,10 +1,9 @@
 #pragma once
-// Architectures of Hugging Face that ztrain has, as data: their names and legal dims. The legal values of
-// model.family, their documentation, the checks of a deck, and config.json in and out come from here.
-// src/model computes them.
+// Architectures of Hugging Face that ztrain has, as data: their names, keys, blocks, files and published
+// sizes. The legal values of model.family and model.preset, their documentation, the checks of a deck, and
+// config.json in and out come from here. src/model computes them. Rows are in config/families.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,14 +12,33 @@
 
 namespace ztrain::config {
 
-/// Whether models of an architecture have a feature.
-enum class Has : std::uint8_t { never, by_config, always };
+/// What a deck and a config.json may say of a key.
+enum class KeyRole : std::uint8_t {
+  free,    ///< any value; a deck that does not give it has the key's own default
+  own,     ///< any value; a deck that does not give it has the row's default
+  fixed,   ///< the row's default alone
+  dropped  ///< config.json may say any value, and ztrain trains without it (dropout)
+};
 
-/// Which layers of an architecture may have a sliding window.
-enum class Windows : std::uint8_t {
-  none,
-  all_layers,   ///< config.json has sliding_window, which is null for none
-  later_layers  ///< config.json has use_sliding_window, sliding_window, max_window_layers and layer_types
+/// A key of an architecture. Texts are JSON, which numbers, booleans and words share with TOML.
+struct ModelKey {
+  const char* key = "";       ///< key of the deck, "model. ..."; "": none
+  const char* hf = "";        ///< name in config.json; "": that does not say it, or code of its own reads it
+  const char* standard = "";  ///< value where config.json lacks the key; "": it must have it
+  KeyRole role = KeyRole::free;
+  const char* null = "";  ///< value that null stands for; "": null counts as absent
+
+  bool in_deck() const { return *key != '\0'; }
+  bool in_file() const { return *hf != '\0'; }
+  bool has_standard() const { return *standard != '\0'; }
+  bool has_null() const { return *null != '\0'; }
+};
+
+/// A published model. Pairs such as `head_dim=128`, with spaces between them, are keys of [model].
+struct ModelPreset {
+  std::string_view name;
+  std::int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
+  std::string_view shared = "", own = "";  ///< pairs; later ones win
 };
 
 /// How an architecture normalises.
@@ -58,21 +76,14 @@ struct FileTensor {
 struct Architecture {
   std::string_view family;                ///< model.family
   std::string_view hf_class, model_type;  ///< config.json's architectures and model_type
-  Has attention_bias = Has::never;        ///< biases of queries, keys and values
-  bool output_bias = false;               ///< with those biases the output projection has one too
-  bool mlp_bias_key = false;              ///< config.json says mlp_bias (which must be false)
-  bool qk_norm = false;
-  Windows windows = Windows::none;
-  // Defaults of transformers for keys that config.json lacks.
-  std::int64_t standard_kv_heads = 0;  ///< 0: num_attention_heads
-  std::int64_t standard_head_dim = 0;  ///< 0: hidden_size / num_attention_heads
-  std::string_view doc{};              ///< one sentence, which the documentation prints after "family: "
+  std::string_view doc{};                 ///< one sentence, which the documentation prints after "family: "
   BlockStyle style{};
   std::vector<FileTensor> files{};  ///< parameters that files keep under another name or form
+  /// Rows for what differs from other architectures. architectures() adds the common ones. A key of [model]
+  /// without a row has its default.
+  std::vector<ModelKey> keys{};
+  std::vector<ModelPreset> presets{};
 };
-
-/// Defaults of transformers for the window, and for the first layer that has it, if config.json lacks them.
-inline constexpr std::int64_t standard_window = 4096, standard_full_layers = 28;
 
 const std::vector<Architecture>& architectures();
 
@@ -81,16 +92,6 @@ const Architecture& find_architecture(std::string_view family);
 
 /// Returns "LlamaForCausalLM, MistralForCausalLM, ...".
 std::string hf_classes();
-
-/// A key of [model] whose value its family does not have.
-struct Misfit {
-  const char* key;
-  std::string value;
-  std::string legal;  ///< legal values for the family, and other families that have the value
-};
-
-/// Returns the first misfit, or nothing.
-std::optional<Misfit> misfit(const Model& model);
 
 /// Name of the head's weight in Hugging Face models. A model whose head is tied to the embedding has no such
 /// weight.

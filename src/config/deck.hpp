@@ -39,6 +39,7 @@ struct Model {
   std::string preset;            ///< "custom" takes the dims below
   /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
   std::string from;
+  bool trust_config = false;  ///< whether a config.json that asks for code of its own is believed
   std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none
   /// Not a key: tokens that the model was made for, by its own word; 0: not known.
   std::int64_t origin_positions = 0;

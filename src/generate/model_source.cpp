@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 ModelSource open_hugging_face(const std::string& folder) {
   const std::string path = fs::absolute(folder).lexically_normal().string();
   // The deck has no data: only its model is read.
-  config::Deck deck =
-      config::parse_deck("", config::hf_config_path(path),
-                         {R"(data.train=["none"])", "batch.global=1", "run.steps=1", "model.from=" + path});
+  config::Deck deck = config::parse_deck(
+      "", config::hf_config_path(path),
+      {R"(data.train=["none"])", "data.sequence=1", "batch.global=1", "run.steps=1", "model.from=" + path});
   return {folder, ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, folder, 0, {}};
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "config/architectures.hpp"
+#include "config/fields/model_keys.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/launch/exec.hpp"
 #include "kernels/rope/record.hpp"

@@ -1,7 +1,17 @@
 #include "tests/additions/rows.hpp"
 
+#include "config/families/families.hpp"
 #include "kernels/swiglu/record.hpp"
 #include "tests/additions/geglu/record.hpp"
+
+namespace ztrain::config::families {
+
+std::vector<Architecture> additions() {
+  return {{.family = "gated", .hf_class = "GatedForCausalLM", .model_type = "gated", .keys = {silu}},
+          {.family = "capped", .hf_class = "CappedForCausalLM", .model_type = "capped", .keys = {silu}}};
+}
+
+}  // namespace ztrain::config::families
 
 namespace ztrain::model {
 

@@ -1,8 +1,15 @@
 #pragma once
 // Families and a schedule that ztrain does not have, of which tables are given rows.
 
+#include "config/architectures.hpp"
 #include "model/family.hpp"
 #include "program/schedules/schedule.hpp"
+
+namespace ztrain::config::families {
+
+std::vector<Architecture> additions();
+
+}  // namespace ztrain::config::families
 
 namespace ztrain::model {
 

@@ -85,7 +85,7 @@ class Hostile(hf.Models):
             (" " * 2_000_000 + sound, r"config\.json' has \d+ bytes, and no such file has more"),
             ("{", r"config\.json: is not valid JSON"),
             (json.dumps({**json.loads(sound), "num_hidden_layers": 10**12}), r"model\.num_hidden_layers = 1000000000000"),
-            (json.dumps({**json.loads(sound), "hidden_size": -36}), r"num_attention_heads \(4\) does not divide"),
+            (json.dumps({**json.loads(sound), "hidden_size": -36}), r"hidden_size \(-36\) must be positive"),
         ):
             config.write_text(text)
             self.refused(pattern)

@@ -27,22 +27,25 @@ std::vector<Field> attention() {
                "The projections to queries, keys and values have biases. Where it is not given, it is what "
                "the family always has."}),
       numeric({KEY_OF(model, attention_output_bias), "false", "", any(),
-               "The output projection of attention has a bias. Where it is not given: as "
-               "model.attention_bias for llama and qwen3, which have no other combination."}),
+               "The output projection of attention has a bias. If it is not given, it is as "
+               "model.attention_bias in families whose config.json has one key for both."}),
       numeric({KEY_OF(model, mlp_bias), "false", "", any(),
                "The layers of the feed-forward have biases. Where it is not given, it is what the family "
                "always has."}),
       numeric({KEY_OF(model, qk_norm), "false", "", any(),
                "Queries and keys are RMS-normalised before the rotary embedding: each head, or with olmo2 "
                "and olmo3 all heads together. Where it is not given, it is what the family has."}),
-      numeric({KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
-               "How many tokens a token attends to, itself included. 0: all before it. Not for llama."}),
+      numeric(
+          {KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
+           "How many tokens a token attends to, itself included. 0: all before it. If it is not given, it "
+           "is 0, or in gemma2, gemma3 and olmo3 4096."}),
       numeric({KEY_OF(model, full_attention_layers), "0", "layers", between(0, 1e4),
                "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
                "qwen3)."}),
       numeric({KEY_OF(model, layer_types), "[]", "", any(),
                "Which layers have the window: sliding_attention or full_attention for each layer. A shorter "
-               "list is repeated. Empty: all layers behind model.full_attention_layers have it."}),
+               "list is repeated. Empty: all layers behind model.full_attention_layers have it. If it is not "
+               "given, it is what the family has."}),
       numeric({KEY_OF(model, query_pre_attn_scalar), "0", "", from(0),
                "Scores of attention are divided by its root (gemma2, gemma3). 0: by the root of head_dim."}),
       numeric({KEY_OF(model, attention_multiplier), "0", "", from(0),
@@ -88,18 +91,18 @@ std::vector<Field> rotary() {
                "yarn: with rope_mscale, the factor of the sines and cosines is the quotient of both."}),
       numeric({KEY_OF(model, rope_truncate), "true", "", any(),
                "yarn: the two limits between wavelengths are rounded to whole elements."}),
-      numeric({KEY_OF(model, rope_short_factor), "[]", "", any(),
+      numeric({KEY_OF(model, rope_short_factor), "[]", "", above(0),
                "longrope: a factor for each wavelength, for sequences up to rope_original_max_position."}),
-      numeric({KEY_OF(model, rope_long_factor), "[]", "", any(),
+      numeric({KEY_OF(model, rope_long_factor), "[]", "", above(0),
                "longrope: the factors for longer sequences (data.sequence)."}),
       numeric({KEY_OF(model, partial_rotary_factor), "1", "", share(),
                "Share of each head's elements that are turned, from the first on."}),
       numeric({KEY_OF(model, rope_local_base_freq), "0", "", from(0),
                "rope_theta of the layers with a window, whose wavelengths are not stretched (gemma3, olmo3). "
                "0: all layers are alike."}),
-      numeric({KEY_OF(model, no_rope_layers), "[]", "", any(),
+      numeric({KEY_OF(model, no_rope_layers), "[]", "", between(0, 1),
                "0 for a layer without the rotary embedding, else 1 (smollm3). A shorter list is repeated. "
-               "Empty: all have it."}),
+               "Empty: all have it. If it is not given, smollm3 has [1, 1, 1, 0]."}),
   };
 }
 
@@ -128,6 +131,10 @@ std::vector<Field> model() {
                "one checkpoint of ztrain (a folder step_N). It gives the family and the keys below: one that "
                "is given too must agree. A run that resumes no checkpoint starts from its weights instead of "
                "random ones, at step 0 and with an optimizer of its own. Empty: none."})),
+      free(
+          {KEY_OF(model, trust_config), "false", "", any(),
+           "Whether a config.json of model.from that names code of its own (auto_map), which ztrain does not "
+           "run, is read for its other keys all the same."}),
       numeric({KEY_OF(model, hidden_size), "512", "", between(1, 1 << 24), "Width of the residual stream."}),
       numeric({KEY_OF(model, intermediate_size), "1408", "", between(1, 1 << 24),
                "Width of the feed-forward layer."}),

@@ -5,51 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <ranges>
 
 #include "base/shape.hpp"
 #include "base/text.hpp"
+#include "config/architectures.hpp"
 #include "config/fields/value.hpp"
 
 namespace ztrain::config {
 namespace {
-
-struct ModelRow {
-  const char* name;
-  std::int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
-  double theta;
-  double rope_factor;  ///< 0: no scaling, otherwise llama3's with this factor
-  bool tied;
-  const char* family = "llama";
-  std::int64_t head_dim = 0;  ///< 0: hidden / heads
-  double eps = 1e-5;
-  std::int64_t window = 0;
-};
-
-// Dims of each model's published Hugging Face config.json.
-constexpr std::array model_rows{
-    ModelRow{"smoke", 64, 176, 2, 4, 2, 257, 1e4, 0, false},
-    ModelRow{"100m", 768, 2048, 12, 12, 12, 32000, 1e4, 0, false},
-    ModelRow{"tinyllama-1.1b", 2048, 5632, 22, 32, 4, 32000, 1e4, 0, false},
-    ModelRow{"llama2-7b", 4096, 11008, 32, 32, 32, 32000, 1e4, 0, false},
-    ModelRow{"llama2-13b", 5120, 13824, 40, 40, 40, 32000, 1e4, 0, false},
-    ModelRow{"llama2-70b", 8192, 28672, 80, 64, 8, 32000, 1e4, 0, false},
-    ModelRow{"llama3-8b", 4096, 14336, 32, 32, 8, 128256, 5e5, 0, false},
-    ModelRow{"llama3-70b", 8192, 28672, 80, 64, 8, 128256, 5e5, 0, false},
-    ModelRow{"llama3.1-8b", 4096, 14336, 32, 32, 8, 128256, 5e5, 8, false},
-    ModelRow{"llama3.1-70b", 8192, 28672, 80, 64, 8, 128256, 5e5, 8, false},
-    ModelRow{"llama3.1-405b", 16384, 53248, 126, 128, 8, 128256, 5e5, 8, false},
-    ModelRow{"llama3.2-1b", 2048, 8192, 16, 32, 8, 128256, 5e5, 32, true},
-    ModelRow{"llama3.2-3b", 3072, 8192, 28, 24, 8, 128256, 5e5, 32, true},
-    ModelRow{"mistral-7b-v0.1", 4096, 14336, 32, 32, 8, 32000, 1e4, 0, false, "mistral", 0, 1e-5, 4096},
-    ModelRow{"mistral-7b-v0.3", 4096, 14336, 32, 32, 8, 32768, 1e6, 0, false, "mistral"},
-    ModelRow{"qwen2.5-0.5b", 896, 4864, 24, 14, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
-    ModelRow{"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
-    ModelRow{"qwen2.5-3b", 2048, 11008, 36, 16, 2, 151936, 1e6, 0, true, "qwen2", 0, 1e-6},
-    ModelRow{"qwen2.5-7b", 3584, 18944, 28, 28, 4, 152064, 1e6, 0, false, "qwen2", 0, 1e-6},
-    ModelRow{"qwen3-0.6b", 1024, 3072, 28, 16, 8, 151936, 1e6, 0, true, "qwen3", 128, 1e-6},
-    ModelRow{"qwen3-8b", 4096, 12288, 36, 32, 8, 151936, 1e6, 0, false, "qwen3", 128, 1e-6},
-    ModelRow{"qwen3-32b", 5120, 25600, 64, 64, 8, 151936, 1e6, 0, false, "qwen3", 128, 1e-6},
-};
 
 struct PrecisionRow {
   const char *name, *parameters, *gradients, *reduce, *master, *moments, *rounding;
@@ -108,34 +72,53 @@ std::vector<std::string> names_of(const Rows& rows, std::vector<std::string> nam
   return names;
 }
 
+/// Sets a key, or adds it.
+void set(Settings& settings, const std::string& key, std::string_view value) {
+  const auto found = std::ranges::find(settings, key, &Settings::value_type::first);
+  if (found == settings.end())
+    settings.emplace_back(key, value);
+  else
+    found->second = value;
+}
+
+Settings settings_of(const Architecture& a, const ModelPreset& row) {
+  Settings s{{"model.family", toml_string(a.family)},
+             {"model.hidden_size", fmt::to_string(row.hidden)},
+             {"model.intermediate_size", fmt::to_string(row.intermediate)},
+             {"model.num_hidden_layers", fmt::to_string(row.layers)},
+             {"model.num_attention_heads", fmt::to_string(row.heads)},
+             {"model.num_key_value_heads", fmt::to_string(row.kv_heads)},
+             {"model.vocab_size", fmt::to_string(row.vocab)},
+             {"model.head_dim", fmt::to_string(row.hidden / row.heads)},
+             {"model.sliding_window", "0"},
+             {"model.rms_norm_eps", "1e-5"},
+             {"model.rope_theta", "10000"},
+             {"model.tie_word_embeddings", "false"},
+             {"model.rope_scaling", toml_string("none")}};
+  for (const std::string_view pairs : {row.shared, row.own})
+    for (const auto& word : std::views::split(pairs, ' ')) {
+      const std::string_view pair(word.begin(), word.end());
+      const std::size_t equals = pair.find('=');
+      if (equals != pair.npos)
+        set(s, fmt::format("model.{}", pair.substr(0, equals)), pair.substr(equals + 1));
+    }
+  return s;
+}
+
 }  // namespace
 
 std::vector<std::string> model_preset_names() {
-  return names_of(model_rows, {"custom"});
+  std::vector<std::string> names{"custom"};
+  for (const Architecture& a : architectures())
+    for (const ModelPreset& preset : a.presets) names.emplace_back(preset.name);
+  return names;
 }
 
 Settings model_preset(std::string_view name) {
-  const ModelRow* row = find_row(model_rows, name);
-  if (row == nullptr) return {};
-  Settings s{{"model.family", toml_string(row->family)},
-             {"model.hidden_size", fmt::to_string(row->hidden)},
-             {"model.intermediate_size", fmt::to_string(row->intermediate)},
-             {"model.num_hidden_layers", fmt::to_string(row->layers)},
-             {"model.num_attention_heads", fmt::to_string(row->heads)},
-             {"model.num_key_value_heads", fmt::to_string(row->kv_heads)},
-             {"model.vocab_size", fmt::to_string(row->vocab)},
-             {"model.head_dim", fmt::to_string(row->head_dim > 0 ? row->head_dim : row->hidden / row->heads)},
-             {"model.sliding_window", fmt::to_string(row->window)},
-             {"model.rms_norm_eps", fmt::to_string(row->eps)},
-             {"model.rope_theta", fmt::to_string(row->theta)},
-             {"model.tie_word_embeddings", row->tied ? "true" : "false"},
-             {"model.rope_scaling", toml_string(row->rope_factor > 0 ? "llama3" : "none")}};
-  if (row->rope_factor > 0)
-    s.insert(s.end(), {{"model.rope_factor", fmt::to_string(row->rope_factor)},
-                       {"model.rope_low_freq_factor", "1"},
-                       {"model.rope_high_freq_factor", "4"},
-                       {"model.rope_original_max_position", "8192"}});
-  return s;
+  for (const Architecture& a : architectures())
+    for (const ModelPreset& preset : a.presets)
+      if (preset.name == name) return settings_of(a, preset);
+  return {};
 }
 
 std::vector<std::string> precision_preset_names() {

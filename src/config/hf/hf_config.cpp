@@ -10,7 +10,10 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 #include "config/architectures.hpp"
+#include "config/fields/model_keys.hpp"
+#include "config/fields/value.hpp"
 #include "config/hf/hf_json.hpp"
+#include "config/hf/hf_keys.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::config {
@@ -35,134 +38,116 @@ const Architecture& architecture_of(const Members& c) {
   fail("{}: architectures = {}: not supported; {}", c.where(), c.text("architectures"), only);
 }
 
+/// Returns TOML of the type that an access reaches.
+struct ReadToml {
+  const Members& c;
+  const char* name;
+
+  std::string operator()(std::string& (*)(Deck&)) const { return toml_string(c.string(name, "")); }
+  std::string operator()(std::int64_t& (*)(Deck&)) const { return fmt::to_string(c.integer(name)); }
+  std::string operator()(double& (*)(Deck&)) const { return fmt::format("{}", c.number(name)); }
+  std::string operator()(bool& (*)(Deck&)) const { return c.boolean(name, false) ? "true" : "false"; }
+  std::string operator()(std::vector<double>& (*)(Deck&)) const { return list("numbers", &json::is_number); }
+  std::string operator()(std::vector<std::string>& (*)(Deck&)) const {
+    return list("strings", &json::is_string);
+  }
+  template <class Other>
+  std::string operator()(Other) const {
+    fail("{}: {} has a type that no config.json holds", c.where(), name);
+  }
+
+  std::string list(const char* things, bool (json::*fits)() const noexcept) const {
+    const json& all = c.at(name);
+    REQUIRE(all.is_array() && std::ranges::all_of(all, [&](const json& x) { return (x.*fits)(); }),
+            "{}: {} = {}: must be a list of {}", c.where(), name, c.text(name), things);
+    return json_text(all);
+  }
+};
+
+struct WriteJson {
+  Deck& deck;
+
+  template <class Value>
+  json operator()(Value& (*member)(Deck&)) const {
+    if constexpr (std::is_constructible_v<json, Value&>)
+      return member(deck);
+    else
+      fail("a key of this type is in no config.json");
+  }
+  json operator()(DType& (*)(Deck&)) const { fail("a dtype is no key of a model"); }
+  json operator()(Pair (*)(Deck&)) const { fail("a pair is no key of a model"); }
+};
+
 /// Throws Error for what no family here computes.
-void require_computable(const Members& c, const Architecture& a) {
-  const std::string activation = c.string("hidden_act", "silu");
-  REQUIRE(activation == "silu", "{}: hidden_act = \"{}\": not supported; ztrain's {} has silu", c.where(),
-          printable(activation, most_quoted), a.family);
-  REQUIRE(!c.boolean("mlp_bias", false),
-          "{}: mlp_bias = true: not supported; ztrain's feed-forward layers have no biases", c.where());
-  REQUIRE(a.attention_bias != Has::never || !c.boolean("attention_bias", false),
-          "{}: attention_bias = true: not supported; {} has no biases", c.where(), a.hf_class);
-  REQUIRE(c.number("attention_dropout", 0) == 0, "{}: attention_dropout = {}: not supported; ztrain has none",
-          c.where(), c.text("attention_dropout"));
+void require_computable(const Members& c, const Architecture& a, bool trusted) {
+  const auto refuse_other = [&](const char* name, std::string_view own) {
+    fail("{}: {} = {}: not supported; ztrain's {} has {}", c.where(), name, c.text(name), a.family, own);
+  };
+  for (const ModelKey& row : a.keys) {
+    if (row.role == KeyRole::dropped) static_cast<void>(c.number(row.hf, 0));
+    if (row.role == KeyRole::fixed && row.in_file() && c.has(row.hf) &&
+        c.at(row.hf) != parse_json(row.standard))
+      refuse_other(row.hf, row.standard);
+  }
+  for (const Field& field : fields()) {
+    const std::string name = field.member();
+    const bool simple = std::holds_alternative<bool& (*)(Deck&)>(field.access) ||
+                        std::holds_alternative<double& (*)(Deck&)>(field.access);
+    const bool others = shapes_model(field) && simple && find_key(a, field.key) == nullptr;
+    if (others && c.has(name.c_str()) && c.at(name.c_str()) != parse_json(field.standard))
+      refuse_other(name.c_str(), field.standard);
+  }
   REQUIRE(!c.has("quantization_config"),
           "{}: quantization_config: not supported; give the model's bf16, fp16 or fp32 weights", c.where());
+  REQUIRE(trusted || !c.has("auto_map"),
+          "{}: auto_map asks for code of the model's own ({}), which ztrain does not run; if the model is {} "
+          "all the same, model.trust_config = true believes the file's other keys",
+          c.where(), c.text("auto_map"), a.hf_class);
 }
 
-std::string toml(bool value) {
-  return value ? "true" : "false";
-}
-std::string toml(double value) {
-  return fmt::format("{}", value);
-}
-
-/// Returns the key of the rotary embedding's scaling: rope_scaling, or rope_parameters in newer files.
-const char* rope_key(const Members& c) {
-  const bool older = c.has("rope_scaling"), newer = c.has("rope_parameters");
-  REQUIRE(!older || !newer || c.at("rope_scaling") == c.at("rope_parameters"),
-          "{}: rope_scaling and rope_parameters contradict each other", c.where());
-  return older ? "rope_scaling" : newer ? "rope_parameters" : nullptr;
+/// Takes a value of the table. 0 may stand for what read_widths() derives, where no deck says 0.
+void take(const Field& field, std::string_view value, Deck& deck, const std::string& where) {
+  const auto* count = std::get_if<std::int64_t& (*)(Deck&)>(&field.access);
+  if (count != nullptr && value == "0")
+    (*count)(deck) = 0;
+  else
+    assign(field, value, deck, where);
 }
 
-/// Reads the rotary embedding: rope_theta and rope_scaling, or both from rope_parameters as in newer files.
-void add_rope(const Members& c, Settings& s) {
-  const char* key = rope_key(c);
-  REQUIRE(c.number("partial_rotary_factor", 1) == 1, "{}: partial_rotary_factor: not supported", c.where());
-  double theta = c.number("rope_theta", 1e4);
-  std::string type = "default";
-  if (key != nullptr) {
-    const Members rope = c.object(key);
-    for (const auto& [name, value] : c.at(key).items())
-      REQUIRE(!value.is_object(),
-              "{}: {} is an object: rotary embeddings that differ by layer are not supported", rope.where(),
-              name);
-    theta = rope.number("rope_theta", theta);
-    type = rope.string("rope_type", rope.string("type", "default").c_str());
-    REQUIRE(type == "default" || type == "llama3",
-            "{}: {} has type \"{}\": not supported; ztrain scales as llama3, or not at all", c.where(), key,
-            printable(type, most_quoted));
-    REQUIRE(rope.number("partial_rotary_factor", 1) == 1, "{}: partial_rotary_factor: not supported",
-            rope.where());
-    if (type == "llama3") {
-      s.emplace_back("model.rope_factor", toml(rope.number("factor")));
-      s.emplace_back("model.rope_low_freq_factor", toml(rope.number("low_freq_factor")));
-      s.emplace_back("model.rope_high_freq_factor", toml(rope.number("high_freq_factor")));
-      s.emplace_back("model.rope_original_max_position",
-                     fmt::to_string(rope.integer("original_max_position_embeddings")));
+/// Reads the keys that stand for themselves.
+void read_keys(const Members& c, const Architecture& a, Deck& deck) {
+  for (const ModelKey& row : a.keys) {
+    if (!row.in_deck()) continue;
+    const Field& field = *find_field(row.key);
+    const bool given = row.in_file() && c.has(row.hf), null = row.in_file() && c.contains(row.hf);
+    if (given) {
+      const std::string value = toml_of(c, row.hf, field);
+      const bool count = std::holds_alternative<std::int64_t& (*)(Deck&)>(field.access);
+      const bool of_windows =
+          field.key == "model.sliding_window" || field.key == "model.full_attention_layers";
+      REQUIRE(!count || of_windows || c.integer(row.hf) > 0, "{}: {} ({}) must be positive", c.where(),
+              row.hf, value);
+      assign(field, value, deck, c.where());
+    } else if (null && row.has_null()) {
+      take(field, row.null, deck, c.where());
+    } else if (row.has_standard()) {
+      take(field, row.standard, deck, c.where());
+    } else {
+      REQUIRE(!row.in_file(), "{}: {} is missing", c.where(), row.hf);
     }
   }
-  s.emplace_back("model.rope_theta", toml(theta));
-  s.emplace_back("model.rope_scaling", type == "llama3" ? R"("llama3")" : R"("none")");
 }
 
-/// Returns sliding_window: a number, 0 for null, or the default if it is absent.
-std::int64_t window_of(const Members& c) {
-  if (!c.contains("sliding_window")) return standard_window;
-  if (!c.has("sliding_window")) return 0;
-  const std::int64_t window = c.integer("sliding_window");
-  REQUIRE(window > 0, "{}: sliding_window = {}: must be positive, or null for none", c.where(), window);
-  return window;
-}
-
-/// Returns whether a layer of layer_types has a window.
-bool slides(const Members& c, const json& type) {
-  REQUIRE(type == "full_attention" || type == "sliding_attention",
-          "{}: layer_types holds {}: not supported; ztrain has full_attention and sliding_attention",
-          c.where(), json_text(type).substr(0, 100));
-  return type == "sliding_attention";
-}
-
-/// Returns how many first layers have no window by layer_types, if it is given. All later layers must have
-/// one.
-std::int64_t full_layers(const Members& c, std::int64_t layers, std::int64_t standard) {
-  if (!c.has("layer_types")) return standard;
-  const json& types = c.at("layer_types");
-  REQUIRE(types.is_array() && static_cast<std::int64_t>(types.size()) == layers,
-          "{}: layer_types must be a list of {} names, one for each layer", c.where(), layers);
-  const auto first = std::find_if(types.begin(), types.end(), [&](const json& t) { return slides(c, t); });
-  for (auto type = first; type != types.end(); ++type)
-    REQUIRE(slides(c, *type),
-            "{}: layer_types: layer {} is full_attention after layers with sliding_attention: not supported; "
-            "only the first layers may be full (model.full_attention_layers)",
-            c.where(), type - types.begin());
-  return first - types.begin();
-}
-
-/// Reads sliding windows in the form that the architecture has.
-void add_windows(const Members& c, const Architecture& a, std::int64_t layers, Settings& s) {
-  std::int64_t window = 0, full = 0;
-  if (a.windows == Windows::all_layers) window = window_of(c);
-  if (a.windows == Windows::later_layers && c.boolean("use_sliding_window", false)) {
-    window = window_of(c);
-    full = std::min(layers, c.integer("max_window_layers", standard_full_layers));
-    REQUIRE(full >= 0, "{}: max_window_layers = {}: must not be negative", c.where(), full);
-  }
-  const std::int64_t without = window > 0 ? full : layers, listed = full_layers(c, layers, without);
-  // If max_window_layers and layer_types differ, transformers follows layer_types.
-  REQUIRE(listed == without || (a.windows == Windows::later_layers && window > 0),
-          "{}: layer_types asks for windows in {} of {} layers, but the model's other keys ({}) say {}",
-          c.where(), layers - listed, layers, a.hf_class, layers - without);
-  const bool some = listed < layers;
-  s.emplace_back("model.sliding_window", fmt::to_string(some ? window : 0));
-  s.emplace_back("model.full_attention_layers", fmt::to_string(some ? listed : 0));
-}
-
-/// Reads widths and numbers of heads.
-void add_heads(const Members& c, const Architecture& a, Settings& s) {
-  const std::int64_t hidden = c.integer("hidden_size"), heads = c.integer("num_attention_heads");
-  const bool has_dim = c.has("head_dim") || a.standard_head_dim > 0;
-  REQUIRE(hidden > 0 && heads > 0 && (has_dim || hidden % heads == 0),
-          "{}: num_attention_heads ({}) does not divide hidden_size ({})", c.where(), heads, hidden);
-  const bool silent = !c.contains("num_key_value_heads") && a.standard_kv_heads > 0;
-  const auto kv_heads = c.integer("num_key_value_heads", silent ? a.standard_kv_heads : heads);
-  const auto head_dim = c.integer("head_dim", a.standard_head_dim > 0 ? a.standard_head_dim : hidden / heads);
-  REQUIRE(kv_heads > 0 && head_dim > 0, "{}: num_key_value_heads ({}) and head_dim ({}) must be positive",
-          c.where(), kv_heads, head_dim);
-  s.emplace_back("model.hidden_size", fmt::to_string(hidden));
-  s.emplace_back("model.num_attention_heads", fmt::to_string(heads));
-  s.emplace_back("model.num_key_value_heads", fmt::to_string(kv_heads));
-  s.emplace_back("model.head_dim", fmt::to_string(head_dim));
+/// Replaces widths that follow from others.
+void read_widths(const Members& c, const Architecture& a, Model& m) {
+  if (m.intermediate_size == 0)
+    m.intermediate_size = static_cast<std::int64_t>(derived("model.intermediate_size", m));
+  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
+  if (m.head_dim > 0) return;
+  REQUIRE(m.hidden_size % m.num_attention_heads == 0, "{}: {} ({}) does not divide {} ({})", c.where(),
+          find_key(a, "model.num_attention_heads")->hf, m.num_attention_heads,
+          find_key(a, "model.hidden_size")->hf, m.hidden_size);
+  m.head_dim = m.hidden_size / m.num_attention_heads;
 }
 
 /// Returns the file's object, or an object without members if there is no file.
@@ -176,31 +161,47 @@ std::string hf_config_path(const std::string& folder) {
   return (fs::path(folder) / "config.json").string();
 }
 
-Settings hf_settings(const std::string& folder) {
+std::string toml_of(const Members& c, const char* name, const Field& field) {
+  return std::visit(ReadToml{c, name}, field.access);
+}
+
+json json_of(const Field& field, const Deck& deck) {
+  return std::visit(WriteJson{const_cast<Deck&>(deck)}, field.access);
+}
+
+Settings hf_settings(const std::string& folder, bool trusted) {
   const std::string path = hf_config_path(folder);
   const json parsed = read_hf_config(path);
   const Members c(path, parsed);
   const Architecture& a = architecture_of(c);
-  require_computable(c, a);
-  const auto layers = c.integer("num_hidden_layers"), vocab = c.integer("vocab_size");
-  REQUIRE(layers > 0 && vocab > 0, "{}: num_hidden_layers ({}) and vocab_size ({}) must be positive", path,
-          layers, vocab);
-  const bool bias = a.attention_bias == Has::always ||
-                    (a.attention_bias == Has::by_config && c.boolean("attention_bias", false));
-  Settings s{{"model.family", fmt::format("\"{}\"", a.family)},
-             {"model.intermediate_size", fmt::to_string(c.integer("intermediate_size"))},
-             {"model.num_hidden_layers", fmt::to_string(layers)},
-             {"model.vocab_size", fmt::to_string(vocab)},
-             {"model.rms_norm_eps", toml(c.number("rms_norm_eps", 1e-6))},
-             {"model.initializer_range", toml(c.number("initializer_range", 0.02))},
-             {"model.tie_word_embeddings", toml(c.boolean("tie_word_embeddings", false))},
-             {"model.attention_bias", toml(bias)},
-             {"model.attention_output_bias", toml(bias && a.output_bias)},
-             {"model.qk_norm", toml(a.qk_norm)}};
-  add_heads(c, a, s);
-  add_windows(c, a, layers, s);
-  add_rope(c, s);
+  require_computable(c, a, trusted);
+  Deck deck;
+  for (const Field& field : fields())
+    if (shapes_model(field)) assign(field, field.standard, deck, path);
+  deck.model.family = a.family;
+  read_keys(c, a, deck);
+  read_widths(c, a, deck.model);
+  read_layers(c, a, deck.model);
+  read_rope(c, a, deck);
+  Settings s;
+  for (const Field& field : fields()) {
+    const ModelKey* row = find_key(a, field.key);
+    const bool unused = is_of_other_scaling(field.key, deck) && (row == nullptr || !row->in_file());
+    if (shapes_model(field) && !unused) s.emplace_back(field.key, render(field, deck));
+  }
   return s;
+}
+
+std::string dropout_note(const Model& model) {
+  const std::string path = hf_config_path(model.from);
+  if (model.from.empty() || !file_exists(path)) return "";
+  const json parsed = read_hf_config(path);
+  const Members c(path, parsed);
+  std::string shares;
+  for (const ModelKey& row : find_architecture(model.family).keys)
+    if (row.role == KeyRole::dropped && c.number(row.hf, 0) != 0)
+      shares += fmt::format("{}{} = {}", shares.empty() ? "" : ", ", row.hf, c.text(row.hf));
+  return shares.empty() ? "" : fmt::format("ztrain trains without it; {} says {}", path, shares);
 }
 
 std::vector<std::int32_t> hf_eos(const std::string& folder) {

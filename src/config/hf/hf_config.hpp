@@ -20,9 +20,10 @@ std::string hf_config_path(const std::string& folder);
 
 /// Returns the settings of a folder's config.json: every key of [model] that shapes the model, with
 /// transformers' defaults. Throws Error, naming file and key, for what cannot be read and for what ztrain's
-/// families cannot compute: another architecture, activation or rotary scaling, quantised weights, dropout,
-/// biases of the feed-forward layers, windows in other layers than the last ones.
-Settings hf_settings(const std::string& folder);
+/// families cannot compute: another architecture, activation or rotary scaling, quantised weights, dropout of
+/// attention in families whose models are published without, and unless it is trusted (model.trust_config)
+/// code of the model's own.
+Settings hf_settings(const std::string& folder, bool trusted = false);
 
 /// Returns the text of a config.json that transformers reads as the same model. dtype is that of the weights
 /// beside it; max_positions is the longest sequence of training. Model::from, if it can be read, gives what
@@ -30,6 +31,10 @@ Settings hf_settings(const std::string& folder);
 /// is Model::ends, and unknown ids are null, because transformers has other defaults for missing ones. Throws
 /// Error if the model does not fit its family's class.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
+
+/// Returns a note if the config.json of Model::from asks for dropout in training, which ztrain has none of;
+/// else "".
+std::string dropout_note(const Model& model);
 
 /// Returns the name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
 std::string hf_dtype(DType dtype);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "config/fields/model_keys.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
@@ -17,10 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-/// Keys of [model] that do not say what the model is.
-constexpr std::array<std::string_view, 4> not_shape{"model.preset", "model.from", "model.trainable",
-                                                    "model.frozen"};
 
 /// Returns the command that a deck with "meta-llama/Llama-3.1-8B" needs first. A folder that is there, or
 /// that stands below the root of all folders, is no organisation of the hub.
@@ -71,8 +68,7 @@ StartingPoint from_checkpoint(const std::string& folder) {
       assign(field, *value, saved, point.file);
     else
       assign(field, field.standard, saved, "default");
-    if (section == "model" && std::ranges::find(not_shape, field.key) == not_shape.end())
-      point.settings.emplace_back(field.key, render(field, saved));
+    if (shapes_model(field)) point.settings.emplace_back(field.key, render(field, saved));
   }
   if (saved.lora.rank > 0) point.adapters = saved.lora;
   return point;
@@ -121,14 +117,14 @@ bool is_checkpoint(const std::string& folder) {
          file_exists(fs::path(folder) / checkpoint_metadata_file, "model.from");
 }
 
-StartingPoint starting_point(const std::string& folder) {
+StartingPoint starting_point(const std::string& folder, bool trusted) {
   if (is_checkpoint(folder)) return from_checkpoint(folder);
   const std::string file = hf_config_path(folder);
   REQUIRE(file_exists(file, "model.from"),
           "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no "
           "{}; {}",
           folder, checkpoint_metadata_file, instead_of_model(folder));
-  StartingPoint point{file, folder, 0, hf_eos_if_valid(folder), hf_settings(folder), std::nullopt};
+  StartingPoint point{file, folder, 0, hf_eos_if_valid(folder), hf_settings(folder, trusted), std::nullopt};
   point.positions = hf_positions(folder);
   return point;
 }

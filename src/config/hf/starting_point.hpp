@@ -38,7 +38,7 @@ std::string instead_of_model(const std::filesystem::path& folder);
 std::string gguf_in(const std::filesystem::path& folder);
 
 /// Reads a folder's config.json (config/hf/hf_config.hpp) or metadata.json. Throws Error, naming the file, if
-/// it is neither, cannot be read, or describes what ztrain cannot compute.
-StartingPoint starting_point(const std::string& folder);
+/// it is neither, cannot be read, or describes what ztrain cannot compute. trusted: model.trust_config.
+StartingPoint starting_point(const std::string& folder, bool trusted = false);
 
 }  // namespace ztrain::config

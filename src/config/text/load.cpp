@@ -168,7 +168,7 @@ void apply_model_folder(Draft& draft, Files files) {
             draft.source["model.from"], folder);
     return;
   }
-  const StartingPoint point = starting_point(folder);
+  const StartingPoint point = starting_point(folder, draft.deck.model.trust_config);
   const std::string& file = point.file;
   draft.deck.model.origin = point.origin;
   draft.deck.model.origin_positions = point.positions;

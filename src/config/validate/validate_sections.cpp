@@ -2,7 +2,9 @@
 
 #include "base/error.hpp"
 #include "config/architectures.hpp"
+#include "config/fields/model_keys.hpp"
 #include "config/fields/presets.hpp"
+#include "config/fields/value.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
@@ -10,11 +12,15 @@
 namespace ztrain::config {
 namespace {
 
-/// Sets a key that was not given to the value of the family.
-void settle(Deck& deck, const char* key, bool& flag, bool value) {
-  if (flag == value || source_of(deck, key) != "default") return;
-  flag = value;
-  set_source(deck, key, "model.family");
+/// Gives keys that were not given the values of the family.
+void settle(Deck& deck, const Architecture& a) {
+  for (const Field& field : fields()) {
+    if (field.section() != "model" || source_of(deck, field.key) != "default") continue;
+    const std::string value = family_value(a, field, deck), before = render(field, deck);
+    if (value.empty()) continue;
+    assign(field, value, deck, "model.family");
+    if (render(field, deck) != before) set_source(deck, field.key, "model.family");
+  }
 }
 
 void require_no_empty(const Deck& deck, const char* key, const std::vector<std::string>& patterns) {
@@ -34,13 +40,8 @@ void require_each_once(const Deck& deck, const char* key, std::vector<std::strin
 }  // namespace
 
 void check_family(Deck& deck) {
-  Model& m = deck.model;
-  const Architecture& a = find_architecture(m.family);
-  if (a.attention_bias != Has::by_config)
-    settle(deck, "model.attention_bias", m.attention_bias, a.attention_bias == Has::always);
-  settle(deck, "model.attention_output_bias", m.attention_output_bias, a.output_bias && m.attention_bias);
-  settle(deck, "model.qk_norm", m.qk_norm, a.qk_norm);
-  if (const auto wrong = misfit(m))
+  settle(deck, find_architecture(deck.model.family));
+  if (const auto wrong = misfit(deck.model))
     refuse(deck, "model.family model.*",
            {{"at", blame(deck, {wrong->key, "model.family", "model.attention_bias"})},
             {"key", wrong->key},

@@ -35,7 +35,7 @@ json config_of(const char* hf_class, const json& more = json::object()) {
 TEST(Architectures, EachHasAModel) {
   for (const Architecture& a : architectures())
     EXPECT_NE(model::find_family(a.family).emit, nullptr) << a.family;
-  EXPECT_NE(error_of([] { find_architecture("gpt2"); }).find("known: llama, mistral, qwen2, qwen3"),
+  EXPECT_NE(error_of([] { find_architecture("gpt3"); }).find("known: llama, mistral, ministral, qwen2"),
             std::string::npos);
 }
 
@@ -183,15 +183,16 @@ TEST_F(Folder, WindowsThatAreNotThereAreRefused) {
     const char* expected;
   };
   const Row rows[] = {
-      {"Qwen3ForCausalLM", with(on, mixed), "layer 2 is full_attention after layers with sliding_attention"},
       {"Qwen3ForCausalLM", with(on, chunked), "layer_types holds \"chunked_attention\""},
       {"Qwen3ForCausalLM", with(on, json::array({"full_attention"})), "must be a list of 4 names"},
       {"Qwen3ForCausalLM", with({}, one_full), "layer_types asks for windows in 3 of 4 layers"},
       {"MistralForCausalLM", with({{"sliding_window", 5}}, one_full), "windows in 3 of 4 layers"},
       {"MistralForCausalLM", {{"sliding_window", 0}}, "sliding_window = 0: must be positive"},
-      {"MistralForCausalLM", {{"attention_bias", true}}, "MistralForCausalLM has no biases"},
+      {"MistralForCausalLM", {{"attention_bias", true}}, "ztrain's mistral has false"},
       {"Qwen2ForCausalLM", {{"use_sliding_window", 1}}, "use_sliding_window = 1: must be true or false"},
-      {"Qwen2ForCausalLM", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}, "type \"yarn\""},
+      {"Qwen2ForCausalLM",
+       {{"rope_scaling", {{"type", "proportional"}, {"factor", 4.0}}}},
+       "type \"proportional\""},
   };
   for (const Row& row : rows) {
     write(json_text(config_of(row.hf_class, row.keys)));
@@ -231,13 +232,14 @@ TEST(Families, RefuseWhatTheyHaveNot) {
   const Row rows[] = {
       {"qk_norm = true",
        "input.toml:8: model.qk_norm = true does not go with model.family = \"llama\"; legal: "
-       "false, or model.family = qwen3"},
-      {"family = \"qwen3\"\nqk_norm = false", "legal: true, or model.family = llama or mistral or qwen2"},
+       "false, or model.family = qwen3 or gemma3 or olmo2 or olmo3 or apertus"},
+      {"family = \"qwen3\"\nqk_norm = false",
+       "legal: true, or model.family = llama or mistral or ministral or qwen2 or gemma2"},
       {"sliding_window = 8",
        "model.sliding_window = 8 does not go with model.family = \"llama\"; legal: 0, or "
-       "model.family = mistral or qwen2 or qwen3"},
+       "model.family = mistral or ministral or qwen2 or qwen3"},
       {"family = \"mistral\"\nattention_bias = true",
-       "legal: false, or model.family = llama or qwen2 or qwen3"},
+       "legal: false, or model.family = llama or qwen2 or qwen3 or gemma2"},
       {"attention_bias = true\nattention_output_bias = false",
        "input.toml:9: model.attention_output_bias = false does not go with model.family = \"llama\"; legal: "
        "true, or model.family = qwen2"},
@@ -245,7 +247,7 @@ TEST(Families, RefuseWhatTheyHaveNot) {
        "legal: 0, or model.family = qwen2 or qwen3"},
       {"family = \"qwen2\"\nfull_attention_layers = 2", "needs a model.sliding_window"},
       {"family = \"qwen2\"\nsliding_window = 8\nfull_attention_layers = 8", "nearest legal: 7"},
-      {"family = \"gpt2\"", "llama, mistral, qwen2, qwen3"},
+      {"family = \"gpt3\"", "llama, mistral, ministral, qwen2, qwen3"},
   };
   for (const Row& row : rows) {
     const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");

@@ -79,8 +79,7 @@ TEST_F(Folder, WhatIsGivenBesidesMustAgree) {
   EXPECT_NE(deck_error(section("preset = \"llama3-8b\"\n")).find("preset llama3-8b"), std::string::npos);
   write(base_config);
   const std::string preset = deck_error(section("preset = \"100m\"\n"));
-  EXPECT_NE(preset.find("preset 100m: model.intermediate_size = 2048 contradicts"), std::string::npos)
-      << preset;
+  EXPECT_NE(preset.find("preset 100m: model.hidden_size = 768 contradicts"), std::string::npos) << preset;
   EXPECT_NE(preset.find("model.preset"), std::string::npos) << preset;
   EXPECT_NE(deck_error(section(), {"--model.rope_theta=1e4"}).find("command line: model.rope_theta"),
             std::string::npos);
@@ -92,30 +91,31 @@ TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
     json value;
     const char* expected;
   };
-  const Row rows[] = {{"architectures", {"MixtralForCausalLM"}, "MixtralForCausalLM"},
-                      {"architectures", json(json::value_t::discarded), "architectures is missing"},
-                      {"hidden_act", "gelu", "hidden_act = \"gelu\""},
-                      {"mlp_bias", true, "mlp_bias = true"},
-                      {"model_type", "mistral", "model_type = \"mistral\" contradicts architectures"},
-                      {"attention_dropout", 0.1, "attention_dropout = 0.1"},
-                      {"quantization_config", {{"bits", 4}}, "quantization_config"},
-                      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "type \"linear\""},
-                      {"rope_scaling", {{"rope_type", "yarn"}}, "type \"yarn\""},
-                      {"rope_scaling", {{"rope_type", "llama3"}}, "rope_scaling: factor is missing"},
-                      {"rope_scaling", 3, "must be an object"},
-                      {"rope_parameters", {{"rope_theta", 3.0}}, "contradict each other"},
-                      {"rope_scaling", {{"full_attention", json::object()}}, "that differ by layer"},
-                      {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
-                      {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}, "2 of 3"},
-                      {"hidden_size", json(json::value_t::discarded), "hidden_size is missing"},
-                      {"hidden_size", 96.5, "hidden_size = 96.5: must be a whole number"},
-                      {"hidden_size", -96, "-96"},
-                      {"num_attention_heads", 5, "num_attention_heads (5) does not divide"},
-                      {"num_attention_heads", 0, "num_attention_heads (0)"},
-                      {"num_key_value_heads", 0, "num_key_value_heads (0)"},
-                      {"vocab_size", 0, "vocab_size (0)"},
-                      {"rope_theta", "big", "rope_theta = \"big\": must be a number"},
-                      {"tie_word_embeddings", 1, "must be true or false"}};
+  const Row rows[] = {
+      {"architectures", {"MixtralForCausalLM"}, "MixtralForCausalLM"},
+      {"architectures", json(json::value_t::discarded), "architectures is missing"},
+      {"hidden_act", "gelu", "hidden_act = \"gelu\""},
+      {"mlp_bias", true, "mlp_bias = true"},
+      {"model_type", "mistral", "model_type = \"mistral\" contradicts architectures"},
+      {"attention_dropout", 0.1, "attention_dropout = 0.1"},
+      {"quantization_config", {{"bits", 4}}, "quantization_config"},
+      {"rope_scaling", {{"type", "linear"}, {"ratio", 2.0}}, "rope_scaling: ratio: not supported"},
+      {"rope_scaling", {{"rope_type", "axial"}}, "type \"axial\""},
+      {"rope_scaling", {{"rope_type", "llama3"}}, "rope_scaling: factor is missing"},
+      {"rope_scaling", 3, "must be an object"},
+      {"rope_parameters", {{"rope_theta", 3.0}}, "contradict each other"},
+      {"rope_scaling", {{"full_attention", json::object()}}, "that differ by layer"},
+      {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
+      {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}, "2 of 3"},
+      {"hidden_size", json(json::value_t::discarded), "hidden_size is missing"},
+      {"hidden_size", 96.5, "hidden_size = 96.5: must be a whole number"},
+      {"hidden_size", -96, "-96"},
+      {"num_attention_heads", 5, "num_attention_heads (5) does not divide"},
+      {"num_attention_heads", 0, "num_attention_heads (0)"},
+      {"num_key_value_heads", 0, "num_key_value_heads (0)"},
+      {"vocab_size", 0, "vocab_size (0)"},
+      {"rope_theta", "big", "rope_theta = \"big\": must be a number"},
+      {"tie_word_embeddings", 1, "must be true or false"}};
   for (const Row& row : rows) {
     const std::string message = error(row.key, row.value);
     EXPECT_EQ(message.rfind(file(), 0), 0u) << message;

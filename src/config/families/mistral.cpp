@@ -1,0 +1,27 @@
+#include "config/families/families.hpp"
+
+namespace ztrain::config::families {
+
+std::vector<Architecture> mistral() {
+  return {
+      {.family = "mistral",
+       .hf_class = "MistralForCausalLM",
+       .model_type = "mistral",
+       .doc = "the same without biases; all layers may have a sliding window (Mistral 7B, Nemo, Small).",
+       .keys = {silu, no_attention_dropout, kv_heads("8"), window("4096")},
+       .presets = {{"mistral-7b-v0.1", 4096, 14336, 32, 32, 8, 32000, "sliding_window=4096"},
+                   {"mistral-7b-v0.3", 4096, 14336, 32, 32, 8, 32768, "rope_theta=1e6"},
+                   {"mistral-nemo-12b", 5120, 14336, 40, 32, 8, 131072, "rope_theta=1e6 head_dim=128"},
+                   {"mistral-small-24b", 5120, 32768, 40, 32, 8, 131072, "rope_theta=1e8 head_dim=128"},
+                   {"ministral-8b", 4096, 12288, 36, 32, 8, 131072, "rope_theta=1e8 head_dim=128",
+                    "sliding_window=32768"}}},
+      {.family = "ministral",
+       .hf_class = "MinistralForCausalLM",
+       .model_type = "ministral",
+       .doc = "mistral, of whose layers some may have the window and others not (Ministral).",
+       .keys = {silu, no_attention_dropout, kv_heads("8"), window("4096"),
+                layer_types(R"(["sliding_attention"])")}},
+  };
+}
+
+}  // namespace ztrain::config::families
