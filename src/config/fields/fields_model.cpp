@@ -172,7 +172,8 @@ std::vector<Field> lora() {
       numeric({KEY_OF(lora, targets),
                R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
                "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
-               "such as \"model.layers.1?.mlp.*\"."}),
+               "such as \"model.layers.1?.mlp.*\". Where it is not given: all those of the family's blocks "
+               "(this list, or with other names of the feed-forward's)."}),
       free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),

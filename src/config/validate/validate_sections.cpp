@@ -23,6 +23,16 @@ void settle(Deck& deck, const Architecture& a) {
   }
 }
 
+/// Names all linear layers of the family's blocks, if no others are given.
+void settle_targets(Deck& deck, const BlockStyle& style) {
+  if (source_of(deck, "lora.targets") != "default") return;
+  const std::vector<std::string> before = deck.lora.targets;
+  deck.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  for (const std::string_view layer : {style.gate, style.up, style.down})
+    if (!layer.empty()) deck.lora.targets.emplace_back(layer);
+  if (deck.lora.targets != before) set_source(deck, "lora.targets", "model.family");
+}
+
 void require_no_empty(const Deck& deck, const char* key, const std::vector<std::string>& patterns) {
   REQUIRE(std::find(patterns.begin(), patterns.end(), "") == patterns.end(),
           "{}: {} holds an empty pattern, which matches no name; leave it out", source_of(deck, key), key);
@@ -40,7 +50,9 @@ void require_each_once(const Deck& deck, const char* key, std::vector<std::strin
 }  // namespace
 
 void check_family(Deck& deck) {
-  settle(deck, find_architecture(deck.model.family));
+  const Architecture& a = find_architecture(deck.model.family);
+  settle(deck, a);
+  settle_targets(deck, a.style);
   if (const auto wrong = misfit(deck.model))
     refuse(deck, "model.family model.*",
            {{"at", blame(deck, {wrong->key, "model.family", "model.attention_bias"})},
