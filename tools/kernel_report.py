@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the compiler made of the GPU kernels: registers, stack, local memory, and how wide global memory is accessed.
 
-    tools/kernel_report.py build/cuda [--filter swiglu] [--check]
+    tools/kernel_report.py build/cuda [--filter gate_rows] [--check]
     tools/kernel_report.py --check
 
 Of a build folder or of objects, libraries and executables, with cuobjdump and nvdisasm of the CUDA toolkit; no GPU.
@@ -30,8 +30,10 @@ WIDE = {
     "add": "both",
     "scale": "both",
     "cast": "either",
-    "swiglu_forward": "both",
-    "swiglu_backward": "both",
+    "gate_rows": "both",
+    "gate_rows_backward": "both",
+    "activate_all": "both",
+    "activate_all_backward": "both",
     "rope_apply": "both",
     "dropout": "both",
     "constant_init": "stores",

@@ -164,6 +164,11 @@ constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::
   return ceil_div(rows, height) * cols * accumulator_bytes(type);
 }
 
+/// xielu_backward on x [rows, n]: two sums in fp64 for each row.
+constexpr std::int64_t xielu_backward_workspace_bytes(std::int64_t rows) {
+  return round_up(rows * 2 * static_cast<std::int64_t>(sizeof(double)), 64);
+}
+
 /// fp8_quantize_tensor looks for the largest of `count` elements in parts of so many: at most 512, a wave of
 /// teams on a GPU, whose results every team that goes on reads.
 inline constexpr std::int64_t fp8_most_parts = 512;

@@ -1,13 +1,13 @@
 #pragma once
 // Emits forward ops into a Graph; shapes follow from the inputs. Families use this alone.
 
+#include "kernels/activation/record.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/embedding/record.hpp"
 #include "kernels/head/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/rope/record.hpp"
-#include "kernels/swiglu/record.hpp"
 #include "model/graph.hpp"
 
 namespace ztrain::model {
@@ -41,8 +41,15 @@ class Builder {
   }
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
                     const Attention& attention);
-  ValueId swiglu(const std::string& name, ValueId gate, ValueId up) {
-    return emit(Swiglu{}, name, {gate, up}, shape(gate), compute_);
+  /// activation: a name of kernels/activation.
+  ValueId gated_activation(const std::string& name, ValueId gate, ValueId up, std::string activation) {
+    return emit(GatedActivation{std::move(activation)}, name, {gate, up}, shape(gate), compute_);
+  }
+  ValueId activation(const std::string& name, ValueId x, std::string activation) {
+    return emit(Activation{std::move(activation)}, name, {x}, shape(x), compute_);
+  }
+  ValueId xielu(const std::string& name, ValueId x, ValueId alpha_p, ValueId alpha_n) {
+    return emit(Xielu{}, name, {x, alpha_p, alpha_n}, shape(x), compute_);
   }
   ValueId add(const std::string& name, ValueId a, ValueId b) {
     return emit(Add{}, name, {a, b}, shape(a), compute_);

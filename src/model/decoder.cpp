@@ -91,7 +91,7 @@ ValueId feed_forward(Builder& b, const config::Model& m, const std::string& pref
       b, m, x, {{p + ".gate_proj", m.intermediate_size}, {p + ".up_proj", m.intermediate_size}}, false);
   const ValueId gate = apply(b, gate_up[0], x), up = apply(b, gate_up[1], x);
   b.piece("swiglu");
-  const ValueId product = b.swiglu(p + ".swiglu", gate, up);
+  const ValueId product = b.gated_activation(p + ".swiglu", gate, up, "silu");
   b.piece("down");
   return apply(b, projections(b, m, product, {{p + ".down_proj", m.hidden_size}}, false)[0], product);
 }

@@ -1,7 +1,7 @@
 #include "tests/additions/rows.hpp"
 
 #include "config/families/families.hpp"
-#include "kernels/swiglu/record.hpp"
+#include "kernels/activation/record.hpp"
 #include "tests/additions/geglu/record.hpp"
 
 namespace ztrain::config::families {
@@ -17,7 +17,7 @@ namespace ztrain::model {
 
 void gate_by_geglu(Graph& graph) {
   for (Node& node : graph.nodes)
-    if (node.op == Swiglu::op) node.op = Geglu::op;
+    if (node.op == GatedActivation::op) node.op = Geglu::op;
 }
 
 Graph geglu_decoder(const config::Model& dims, const Request& request) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel_interface/step_scalars.hpp"
+#include "kernels/activation/record.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/dropout/record.hpp"
@@ -18,7 +19,6 @@
 #include "kernels/linear/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/rope/record.hpp"
-#include "kernels/swiglu/record.hpp"
 #include "program/ir/placement.hpp"
 #include "program/ir/program.hpp"
 
@@ -137,10 +137,16 @@ inline std::vector<WayCase> of_elements() {
     if (way.inputs[0] == program::by_columns) d.columns = 24, d.first_column = part.begin * 2;
   };
   return {
-      way_case(Swiglu{}, {matrix(T, 24), matrix(T, 24)}, {matrix(T, 24)}),
-      way_case(SwigluGrad{}, {matrix(T, 24), matrix(T, 24), matrix(T, 24)}, {matrix(T, 24), matrix(T, 24)}),
-      way_case(Swiglu{}, {joined(T, 24, 2)}, {matrix(T, 24)}),
-      way_case(SwigluGrad{}, {joined(T, 24, 2), matrix(T, 24)}, {joined(T, 24, 2)}),
+      way_case(GatedActivation{}, {matrix(T, 24), matrix(T, 24)}, {matrix(T, 24)}),
+      way_case(GatedActivationGrad{}, {matrix(T, 24), matrix(T, 24), matrix(T, 24)},
+               {matrix(T, 24), matrix(T, 24)}),
+      way_case(GatedActivation{}, {joined(T, 24, 2)}, {matrix(T, 24)}),
+      way_case(GatedActivationGrad{}, {joined(T, 24, 2), matrix(T, 24)}, {joined(T, 24, 2)}),
+      way_case(Activation{"gelu_tanh"}, {matrix(T, 24)}, {matrix(T, 24)}),
+      way_case(ActivationGrad{{"gelu_tanh"}}, {matrix(T, 24), matrix(T, 24)}, {matrix(T, 24)}),
+      way_case(Xielu{}, {matrix(T, 24), vector(1), vector(1)}, {matrix(T, 24)}),
+      way_case(XieluGrad{}, {matrix(T, 24), vector(1), vector(1), matrix(T, 24)},
+               {matrix(T, 24), vector(1), vector(1), workspace()}),
       way_case(Add{}, {matrix(T, 24), matrix(T, 24)}, {matrix(T, 24)}),
       way_case(Scale{-3}, {matrix(T, 24)}, {matrix(T, 24)}),
       way_case(Copy{}, {matrix(T, 24)}, {matrix(T, 24)}),

@@ -91,6 +91,8 @@ struct OpType {
   bool training_only = false;
   /// Output 0 is input 0 in another form: what reads it gives its gradient to input 0 (Tape::source).
   bool straight_through = false;
+  /// Its two inputs may be the columns of one product, side by side: its record then allows one input.
+  bool joins_inputs = false;
   /// Ways in which the op works without communication, besides that of equal operands on all ranks. A node
   /// without ways is placed on no axis.
   std::span<const Way> ways{};

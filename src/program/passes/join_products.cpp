@@ -8,8 +8,8 @@
 #include "kernels/attention/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/rope/record.hpp"
-#include "kernels/swiglu/record.hpp"
 #include "layout/layout.hpp"
+#include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -41,7 +41,7 @@ class Joiner {
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (node.op == Attention::op && !record_of<Attention>(node.attributes).joined) join_attention(n);
-      if (node.op == Swiglu::op && node.inputs.size() == 2) join_gate(n);
+      if (op_type(node.op).joins_inputs && node.inputs.size() == 2) join_pair(n);
     }
     std::vector<Node> nodes;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -160,10 +160,9 @@ class Joiner {
     edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
   }
 
-  void join_gate(std::size_t n) {
-    const Node& swiglu = graph_.nodes[n];
-    const std::vector<int> layers{maker(swiglu.inputs[Swiglu::gate], Linear::op),
-                                  maker(swiglu.inputs[Swiglu::up], Linear::op)};
+  void join_pair(std::size_t n) {
+    const Node& node = graph_.nodes[n];
+    const std::vector<int> layers{maker(node.inputs[0], Linear::op), maker(node.inputs[1], Linear::op)};
     if (!joinable(layers)) return;
     const ValueId joined = join(layers);
     graph_.nodes[n].inputs = {joined};

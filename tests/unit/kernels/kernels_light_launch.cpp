@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kernel_interface/kernel_workspace.hpp"
+#include "kernels/activation/activation.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
@@ -12,7 +13,6 @@
 #include "kernels/norm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/step/step_metrics.hpp"
-#include "kernels/swiglu/swiglu.hpp"
 #include "telemetry/allocation_count.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/launch_allocations.hpp"
@@ -53,8 +53,8 @@ TEST(Launch, AllocatesNothing) {
                                  view(dweight), true, workspace.data());
   rope_table<float>(exec, in(tokens), 1e4, {}, of(table));
   rope_apply<float>(exec, in_of(x), in_of(table), false, of(y));
-  swiglu_forward<float>(exec, in_of(x), in_of(y), of(z));
-  swiglu_backward<float>(exec, in_of(x), in_of(y), in_of(z), of(u), of(dx));
+  gated_forward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), of(z));
+  gated_backward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), in_of(z), of(u), of(dx));
   add<float>(exec, in(x), in(y), view(z));
   copy(exec, x.data(), y.data(), n * 4);
   zero(exec, y.data(), n * 4);

@@ -1,0 +1,42 @@
+#pragma once
+// Activations of feed-forwards, element by element. Gated: y = f(gate) * up (Shazeer, "GLU variants improve
+// transformer", 2020). Plain: y = f(x). Computed in acc_t<T> and rounded once. T in {float, bf16, f16,
+// double}.
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.hpp"
+#include "kernel_interface/view.hpp"
+#include "kernels/launch/exec.hpp"
+
+namespace ztrain::kernels {
+
+enum class ActivationKind : std::uint8_t {
+  silu,      ///< x / (1 + exp(-x))
+  gelu_tanh  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); Hendrycks and Gimpel, 2016
+};
+
+/// Returns the activation of this name. Throws Error if there is none.
+ActivationKind activation_kind(std::string_view name);
+
+/// gate, up, y: [T, n]; y aliases neither.
+template <class T>
+void gated_forward(Exec& exec, ActivationKind kind, Columns<const T> gate, Columns<const T> up, Matrix<T> y);
+
+/// dgate = dy * up * f'(gate), dup = dy * f(gate); all [T, n]. Either output may be any of the inputs, but
+/// not the other output.
+template <class T>
+void gated_backward(Exec& exec, ActivationKind kind, Columns<const T> gate, Columns<const T> up,
+                    Matrix<const T> dy, Columns<T> dgate, Columns<T> dup);
+
+/// x, y: of one size; y aliases no other.
+template <class T>
+void activation_forward(Exec& exec, ActivationKind kind, Vector<const T> x, Vector<T> y);
+
+/// dx = dy * f'(x); dx may be either input.
+template <class T>
+void activation_backward(Exec& exec, ActivationKind kind, Vector<const T> x, Vector<const T> dy,
+                         Vector<T> dx);
+
+}  // namespace ztrain::kernels
