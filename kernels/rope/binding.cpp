@@ -1,3 +1,4 @@
+#include "base/error.hpp"
 #include "engine/dispatch.hpp"
 #include "kernels/rope/record.hpp"
 #include "kernels/rope/rope.hpp"
@@ -5,20 +6,24 @@
 namespace ztrain::engine {
 namespace {
 
+kernels::RopeScaling scaling_of(const RopeTable& r) {
+  return {r.theta,           r.scaling,          r.factor,
+          r.low_freq_factor, r.high_freq_factor, r.original_max_position,
+          r.max_position,    r.length,           r.attention_factor,
+          r.beta_fast,       r.beta_slow,        r.mscale,
+          r.mscale_all_dim,  r.truncate,         r.short_factors,
+          r.long_factors};
+}
+
 Bound bind_rope_table(const Binding& b) {
   using Op = RopeTable;
   const auto record = b.record<Op>();
-  kernels::RopeScaling scaling;
-  if (record.scaling == "llama3") {
-    scaling.kind = kernels::RopeScaling::Kind::llama3;
-    scaling.factor = record.factor;
-    scaling.low_freq_factor = record.low_freq_factor;
-    scaling.high_freq_factor = record.high_freq_factor;
-    scaling.original_max_position = static_cast<double>(record.original_max_position);
-  }
   const auto make = [&]<class A>() {
-    return launch(b, kernels::rope_table<A>, in_vector<std::int32_t>(b, Op::positions), record.theta, scaling,
-                  out_matrix<A>(b, Op::table));
+    const auto table = out_matrix<A>(b, Op::table);
+    REQUIRE(record.width == 0 || record.width == table.cols, "rope_table: the table has {} columns, not {}",
+            table.cols, record.width);
+    return launch(b, kernels::rope_table<A>, in_vector<std::int32_t>(b, Op::positions),
+                  kernels::rope_frequencies(scaling_of(record), table.cols), table);
   };
   return b.out(Op::table).dtype == DType::f64 ? make.operator()<double>() : make.operator()<float>();
 }
@@ -27,7 +32,8 @@ Bound bind_rope(const Binding& b) {
   const auto record = b.record<Rope>();
   return with_type(b.out(0).dtype, [&]<class T>() {
     return launch(b, kernels::rope_apply<T>, in_matrix<T>(b, Rope::x), in_matrix<acc_t<T>>(b, Rope::table),
-                  record.inverse, out_matrix<T>(b, Rope::y), record.heads);
+                  kernels::RopeForm{record.inverse, record.heads, record.head_dim, record.interleaved},
+                  out_matrix<T>(b, Rope::y));
   });
 }
 

@@ -1,6 +1,8 @@
 #include "kernels/rope/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/error.hpp"
 #include "kernels/launch/pieces.hpp"
@@ -9,18 +11,10 @@
 namespace ztrain::kernels {
 namespace {
 
-KOKKOS_INLINE_FUNCTION double frequency(std::int64_t i, std::int64_t hd, double theta,
-                                        const RopeScaling& scaling) {
-  const double plain = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(hd));
-  if (scaling.kind == RopeScaling::Kind::none) return plain;
-  const double wavelength = 6.283185307179586476925 / plain;
-  const double turns = scaling.original_max_position / wavelength;
-  if (turns < scaling.low_freq_factor) return plain / scaling.factor;
-  if (turns > scaling.high_freq_factor) return plain;
-  const double smooth =
-      (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
-  return (1 - smooth) * plain / scaling.factor + smooth * plain;
-}
+/// Frequencies of one launch.
+struct Carried {
+  double at[16];
+};
 
 /// a * b + c, rounded once where the processor does that. A compiler may fuse either product of a sum of two,
 /// and does not choose alike in all copies of a loop that it unrolls.
@@ -58,53 +52,100 @@ KOKKOS_INLINE_FUNCTION void rotate(const T* xa, const T* xb, const acc_t<T>* __r
   }
 }
 
+/// n pairs of neighbours: x and y have 2n elements. y may be x.
+template <class T>
+KOKKOS_INLINE_FUNCTION void rotate_neighbours(const T* x, const acc_t<T>* __restrict cosine,
+                                              const acc_t<T>* __restrict sine, acc_t<T> sign, T* y,
+                                              std::int64_t n) {
+  if constexpr (widens<T>) {
+    for_groups(n, [&](std::int64_t begin, auto count) {
+      float pairs[2 * wide_group];
+      widen(x + 2 * begin, pairs, count);
+      widen(x + 2 * begin + count, pairs + count, count);
+      rotate_neighbours<float>(pairs, cosine + begin, sine + begin, sign, pairs, count);
+      narrow(pairs, y + 2 * begin, count);
+      narrow(pairs + count, y + 2 * begin + count, count);
+    });
+    return;
+  }
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const acc_t<T> a = load(x[2 * i]), b = load(x[2 * i + 1]);
+    const acc_t<T> c = cosine[i], s = sign * sine[i];
+    y[2 * i] = static_cast<T>(multiply_add(a, c, -(b * s)));
+    y[2 * i + 1] = static_cast<T>(multiply_add(b, c, a * s));
+  }
+}
+
 }  // namespace
 
 template <class A>
-void rope_table(Exec& exec, Vector<const std::int32_t> positions, double theta, const RopeScaling& scaling,
+void rope_table(Exec& exec, Vector<const std::int32_t> positions, const RopeFrequencies& frequencies,
                 Matrix<A> table) {
   REQUIRE(
-      table.rows == positions.count && table.cols % 2 == 0,
-      "rope: the table is [{}, {}] for {} positions; it must have one row per position and an even number of "
-      "columns",
-      table.rows, table.cols, positions.count);
+      table.rows == positions.count && table.cols == 2 * frequencies.count,
+      "rope: the table is [{}, {}] for {} positions and {} frequencies; it must have one row per position "
+      "and two columns per frequency",
+      table.rows, table.cols, positions.count, frequencies.count);
   const std::int64_t half = table.cols / 2, rows = table.rows;
-  // A block of rows shares each frequency, whose power costs more than its cosines.
+  const double amplitude = frequencies.amplitude;
+  // A block of rows shares each frequency, and a launch carries only so many.
   constexpr std::int64_t height = on_gpu ? 8 : 128;
-  for_rows(
-      exec, ceil_div(rows, height) * half, KOKKOS_LAMBDA(const std::int64_t index) {
-        const std::int64_t i = index % half, begin = index / half * height, end = begin + height;
-        const double turn = frequency(i, 2 * half, theta, scaling);
-        for (std::int64_t row = begin; row < (end < rows ? end : rows); ++row) {
-          const double angle = static_cast<double>(positions.data[row]) * turn;
-          table.data[row * 2 * half + i] = static_cast<A>(std::cos(angle));
-          table.data[row * 2 * half + half + i] = static_cast<A>(std::sin(angle));
-        }
-      });
+  for (std::int64_t first = 0; first < half; first += std::ssize(Carried{}.at)) {
+    Carried some{};
+    const std::int64_t count = std::min<std::int64_t>(std::ssize(some.at), half - first);
+    std::copy_n(frequencies.at + first, count, some.at);
+    for_rows(
+        exec, ceil_div(rows, height) * count, KOKKOS_LAMBDA(const std::int64_t index) {
+          const std::int64_t i = index % count, begin = index / count * height, end = begin + height;
+          for (std::int64_t row = begin; row < (end < rows ? end : rows); ++row) {
+            const double angle = static_cast<double>(positions.data[row]) * some.at[i];
+            A* const to = table.data + row * 2 * half + first + i;
+            to[0] = static_cast<A>(amplitude * std::cos(angle));
+            to[half] = static_cast<A>(amplitude * std::sin(angle));
+          }
+        });
+  }
 }
 
 template <class T>
-void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, bool inverse, Matrix<T> y,
-                std::int64_t heads) {
+void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, const RopeForm& form,
+                Matrix<T> y) {
+  const std::int64_t hd = form.head_dim > 0 ? form.head_dim : table.cols, heads = form.heads;
   REQUIRE(y.rows == x.rows && y.cols == x.cols && table.rows == x.rows && table.cols > 0 &&
-              x.cols % table.cols == 0 && table.cols % 2 == 0 && heads >= 0 && heads * table.cols <= x.cols,
-          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}], for {} heads", x.rows, x.cols,
-          y.rows, y.cols, table.rows, table.cols, heads);
-  const std::int64_t hd = table.cols, half = hd / 2, width = x.cols, turned = heads > 0 ? heads * hd : width;
-  const std::int64_t rest = x.data == y.data ? 0 : width - turned;
-  const acc_t<T> sign = inverse ? -1 : 1;
+              table.cols <= hd && x.cols % hd == 0 && table.cols % 2 == 0 && heads >= 0 &&
+              heads * hd <= x.cols,
+          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}], for {} heads of {}", x.rows, x.cols,
+          y.rows, y.cols, table.rows, table.cols, heads, hd);
+  const std::int64_t half = table.cols / 2, width = x.cols, turned = heads > 0 ? heads * hd : width;
+  const bool in_place = x.data == y.data, interleaved = form.interleaved;
+  const std::int64_t rest = in_place ? 0 : width - turned, tail = in_place ? 0 : hd - 2 * half;
+  const acc_t<T> sign = form.inverse ? -1 : 1;
   // A pack of pairs for each lane of a GPU, a head at a time on a CPU.
-  const std::int64_t span = on_gpu ? pack : half;
+  const std::int64_t span = on_gpu ? pack : half, tail_span = on_gpu ? pack : hd;
   const int pieces = static_cast<int>(ceil_div(half, span)), items = static_cast<int>(turned / hd) * pieces;
+  const int tails = static_cast<int>(ceil_div(tail, tail_span)),
+            tail_items = static_cast<int>(turned / hd) * tails;
   for_wide_rows(
       exec, x.rows, turned / 2, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
-        const acc_t<T>* const angles = table.data + row * hd;
+        const acc_t<T>* const angles = table.data + row * 2 * half;
         lanes.items(items, [&](const int item) {
           const std::int64_t head = on_gpu ? item / pieces : item, part = on_gpu ? item % pieces : 0;
           const std::int64_t at = row * width + head * hd, begin = part * span;
           const RowPiece p{begin, span < half - begin ? span : half - begin};
+          if (interleaved) {
+            const Piece<2 * pack> pairs{2 * begin, 2 * p.length};
+            rotate_neighbours<T>(pairs.in(x.data + at), p.in(angles), p.in(angles + half), sign,
+                                 pairs.out(y.data + at), p.n());
+            return;
+          }
           rotate<T>(p.in(x.data + at), p.in(x.data + at + half), p.in(angles), p.in(angles + half), sign,
                     p.out(y.data + at), p.out(y.data + at + half), p.n());
+        });
+        lanes.items(tail_items, [&](const int item) {
+          const std::int64_t at = row * width + item / tails * hd + 2 * half,
+                             begin = item % tails * tail_span;
+          RowPiece{begin, tail_span < tail - begin ? tail_span : tail - begin}.copy(x.data + at, y.data + at);
         });
         lanes.each(rest, [&](const std::int64_t begin, const std::int64_t length) {
           RowPiece{turned + begin, length}.copy(x.data + row * width, y.data + row * width);

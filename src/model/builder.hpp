@@ -32,12 +32,11 @@ class Builder {
   ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, const RmsNorm& norm);
   /// bias: -1 for none.
   ValueId linear(const std::string& name, ValueId x, ValueId weight, ValueId bias = -1);
-  ValueId rope_table(const std::string& name, ValueId positions, std::int64_t head_dim,
-                     const RopeTable& scaling) {
-    return emit(scaling, name, {positions}, {shape(positions)[0], head_dim}, statistics());
+  ValueId rope_table(const std::string& name, ValueId positions, const RopeTable& rope) {
+    return emit(rope, name, {positions}, {shape(positions)[0], rope.width}, statistics());
   }
-  ValueId rope(const std::string& name, ValueId x, ValueId table) {
-    return emit(Rope{}, name, {x, table}, shape(x), compute_);
+  ValueId rope(const std::string& name, ValueId x, ValueId table, const Rope& rope) {
+    return emit(rope, name, {x, table}, shape(x), compute_);
   }
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
                     const Attention& attention);

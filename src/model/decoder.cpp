@@ -21,9 +21,22 @@ struct Block {
   Attention attention;
 };
 
-RopeTable rope_scaling(const config::Model& m) {
-  return {m.rope_theta,           m.rope_scaling,          m.rope_factor,
-          m.rope_low_freq_factor, m.rope_high_freq_factor, m.rope_original_max_position};
+RopeTable rope_of(const config::Model& m, const Request& r) {
+  RopeTable rope{m.rope_theta,           m.rope_scaling,          m.rope_factor,
+                 m.rope_low_freq_factor, m.rope_high_freq_factor, m.rope_original_max_position};
+  rope.width = static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.partial_rotary_factor);
+  if (m.rope_scaling == "none" || m.rope_scaling == "llama3") return rope;
+  rope.max_position = m.max_position_embeddings;
+  rope.length = r.sequence;
+  rope.attention_factor = m.rope_attention_factor;
+  if (m.rope_beta_fast > 0) rope.beta_fast = m.rope_beta_fast;
+  if (m.rope_beta_slow > 0) rope.beta_slow = m.rope_beta_slow;
+  rope.mscale = m.rope_mscale;
+  rope.mscale_all_dim = m.rope_mscale_all_dim;
+  rope.truncate = m.rope_truncate;
+  rope.short_factors = m.rope_short_factor;
+  rope.long_factors = m.rope_long_factor;
+  return rope;
 }
 
 /// A linear layer before it is applied: parameters lie in the order in which they are made.
@@ -64,7 +77,10 @@ ValueId turned(Builder& b, const config::Model& m, const Block& block, char whic
   if (m.qk_norm)
     y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
                    {m.rms_norm_eps, true});
-  return block.attention.rotary ? b.rope(p + "_rope", y, shared.table) : y;
+  Rope rope;
+  if (b.shape(shared.table)[1] < m.head_dim) rope.head_dim = m.head_dim;
+  rope.interleaved = config::find_architecture(m.family).style.interleaved_rope;
+  return block.attention.rotary ? b.rope(p + "_rope", y, shared.table, rope) : y;
 }
 
 ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
@@ -128,7 +144,7 @@ Graph decoder(const config::Model& m, const Request& r) {
   const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
 
   b.block("model.embed_tokens");
-  const Shared shared{document_start, b.rope_table("rope_table", positions, m.head_dim, rope_scaling(m))};
+  const Shared shared{document_start, b.rope_table("rope_table", positions, rope_of(m, r))};
   const ValueId embedding =
       b.parameter(config::embedding_weight, {m.vocab_size, m.hidden_size}, Init::normal, m.initializer_range);
   const Family& family = find_family(m.family);

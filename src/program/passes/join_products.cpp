@@ -134,15 +134,21 @@ class Joiner {
     const Node attention = graph_.nodes[n];
     const int q_rope = maker(attention.inputs[Attention::q], Rope::op),
               k_rope = maker(attention.inputs[Attention::k], Rope::op);
-    if (q_rope < 0 || k_rope < 0) return;
-    const Node turned = graph_.nodes[at(q_rope)], other = graph_.nodes[at(k_rope)];
-    if (turned.inputs[Rope::table] != other.inputs[Rope::table] || turned.attributes != other.attributes)
+    const bool turns = q_rope >= 0 && k_rope >= 0;
+    const Node turned = turns ? graph_.nodes[at(q_rope)] : attention,
+               other = turns ? graph_.nodes[at(k_rope)] : attention;
+    if (turns &&
+        (turned.inputs[Rope::table] != other.inputs[Rope::table] || turned.attributes != other.attributes))
       return;
-    const std::vector<int> layers{maker(turned.inputs[Rope::x], Linear::op),
-                                  maker(other.inputs[Rope::x], Linear::op),
-                                  maker(attention.inputs[Attention::v], Linear::op)};
+    const std::vector<int> layers{
+        maker(turns ? turned.inputs[Rope::x] : attention.inputs[Attention::q], Linear::op),
+        maker(turns ? other.inputs[Rope::x] : attention.inputs[Attention::k], Linear::op),
+        maker(attention.inputs[Attention::v], Linear::op)};
     if (!joinable(layers)) return;
     const ValueId qkv = join(layers);
+    graph_.nodes[n].inputs = {qkv, attention.inputs.back()};
+    edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
+    if (!turns) return;
     Value out = graph_.value(qkv);
     out.name = both(turned.name, other.name);
     // The later of the two: nodes stay in order.
@@ -156,8 +162,7 @@ class Joiner {
       r.heads = a.heads + a.kv_heads;
     });
     rope.outputs = {graph_.add(std::move(out))};
-    graph_.nodes[n].inputs = {rope.outputs[Rope::y], attention.inputs.back()};
-    edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
+    graph_.nodes[n].inputs[Attention::q] = rope.outputs[Rope::y];
   }
 
   void join_pair(std::size_t n) {

@@ -267,14 +267,14 @@ TYPED_TEST(Elementwise, RopeTurnsTheFirstHeadsAndLeavesWhatIsBehindThem) {
     const auto x = random<T>(rows * heads * hd, 1), rest = random<T>(rows * others * hd, 2);
     const auto table = random<acc_t<T>>(rows * hd, 3);
     Array<T> y(x.size());
-    rope_apply<T>(*this->exec, matrix(x, rows), matrix(table, rows), false, matrix(y, rows));
+    rope_apply<T>(*this->exec, matrix(x, rows), matrix(table, rows), {}, matrix(y, rows));
     const auto expected = beside(y, rest, rows);
     auto both = beside(x, rest, rows);
     Array<T> apart(both.size());
     const auto input = matrix(std::as_const(both), rows);
-    rope_apply<T>(*this->exec, input, matrix(table, rows), false, matrix(apart, rows), heads);
+    rope_apply<T>(*this->exec, input, matrix(table, rows), {.heads = heads}, matrix(apart, rows));
     EXPECT_TRUE(same_bits(expected, apart));
-    rope_apply<T>(*this->exec, input, matrix(table, rows), false, matrix(both, rows), heads);
+    rope_apply<T>(*this->exec, input, matrix(table, rows), {.heads = heads}, matrix(both, rows));
     EXPECT_TRUE(same_bits(expected, both)) << "in place";
   }
 }
@@ -303,12 +303,13 @@ TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
       const auto x = random<T>(rows * heads * hd, 1);
       Array<acc_t<T>> table(static_cast<std::size_t>(rows * hd));
       Array<T> y(x.size()), back(x.size()), in_place = x;
-      rope_table<acc_t<T>>(*this->exec, view(std::as_const(positions)), 1e4, {}, matrix(table, rows));
+      rope_table<acc_t<T>>(*this->exec, view(std::as_const(positions)),
+                           rope_frequencies({1e4, "default"}, hd), matrix(table, rows));
       const auto angles = matrix(std::as_const(table), rows);
-      rope_apply<T>(*this->exec, matrix(x, rows), angles, false, matrix(y, rows));
-      rope_apply<T>(*this->exec, matrix(std::as_const(y), rows), angles, true, matrix(back, rows));
-      rope_apply<T>(*this->exec, matrix(std::as_const(in_place), rows), angles, false,
-                    matrix(in_place, rows));
+      rope_apply<T>(*this->exec, matrix(x, rows), angles, {}, matrix(y, rows));
+      rope_apply<T>(*this->exec, matrix(std::as_const(y), rows), angles, {.inverse = true},
+                    matrix(back, rows));
+      rope_apply<T>(*this->exec, matrix(std::as_const(in_place), rows), angles, {}, matrix(in_place, rows));
       const auto frequencies = reference::rope_frequencies(static_cast<std::size_t>(hd), 1e4);
       // A GPU's power may be off by two units in the last place, and with it angles of up to 4096, of x of up
       // to 4.
@@ -323,13 +324,12 @@ TYPED_TEST(Elementwise, RopeMatchesTheReferenceAndItsInverseUndoesIt) {
 
 TEST(Rope, Llama3ScalingKeepsShortWavesStretchesLongOnesAndBlendsBetween) {
   const TestExec exec;
-  RopeScaling scaling;
-  scaling.kind = RopeScaling::Kind::llama3;
   const std::int64_t hd = 128;
   const double theta = 5e5, pi = std::acos(-1.0);
   const Array<std::int32_t> positions = {0, 1, 5000};
   Array<double> table(static_cast<std::size_t>(3 * hd));
-  rope_table<double>(*exec, view(positions), theta, scaling, matrix(table, 3));
+  rope_table<double>(*exec, view(positions), rope_frequencies({theta, "llama3", 8, 1, 4, 8192}, hd),
+                     matrix(table, 3));
   int kept = 0, stretched = 0, blended = 0;
   for (std::size_t i = 0; i < 64; ++i) {
     double frequency = reference::rope_frequencies(128, theta)[i];

@@ -51,8 +51,8 @@ TEST(Launch, AllocatesNothing) {
   add_rmsnorm_forward<float>(exec, in_of(x), in_of(y), in(weight), 1e-5, of(u), of(z), view(rstd));
   rmsnorm_backward<float, float>(exec, in_of(x), in(weight), in(rstd), in_of(y), in_of(z), of(dx),
                                  view(dweight), true, workspace.data());
-  rope_table<float>(exec, in(tokens), 1e4, {}, of(table));
-  rope_apply<float>(exec, in_of(x), in_of(table), false, of(y));
+  rope_table<float>(exec, in(tokens), rope_frequencies({1e4, "default"}, of(table).cols), of(table));
+  rope_apply<float>(exec, in_of(x), in_of(table), {}, of(y));
   gated_forward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), of(z));
   gated_backward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), in_of(z), of(u), of(dx));
   add<float>(exec, in(x), in(y), view(z));
