@@ -54,6 +54,13 @@ ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, co
   return y;
 }
 
+ValueId Builder::layer_norm(const std::string& name, ValueId x, ValueId weight, ValueId bias, double eps) {
+  const ValueId y = emit(LayerNorm{eps}, name, {x, weight, bias}, shape(x), compute_);
+  extra_output(name + ".mean", {shape(x)[0]});
+  extra_output(name + ".rstd", {shape(x)[0]});
+  return y;
+}
+
 ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, ValueId bias) {
   REQUIRE(shape(x)[1] == shape(weight)[1], "{}: input {} does not fit weight {}", name, to_string(shape(x)),
           to_string(shape(weight)));

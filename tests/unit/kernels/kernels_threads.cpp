@@ -76,7 +76,8 @@ struct Norm {
   template <bool whole, int packs, bool with_addend>
   void forward(int threads) {
     run_threads(threads, [&](const HostThreads& t) {
-      for (std::int64_t row = 0; row < rows; ++row) norm_row<with_addend, whole, packs>(t, arrays(), row);
+      for (std::int64_t row = 0; row < rows; ++row)
+        norm_row<NormForm::plain, with_addend, whole, packs>(t, arrays(), row);
     });
   }
   /// The odd rows, then the even ones.
@@ -84,8 +85,8 @@ struct Norm {
   void backward(int threads, bool with_addend) {
     run_threads(threads, [&](const HostThreads& t) {
       for (const std::int64_t odd : {1, 0})
-        norm_gradient_rows<whole, packs>(t, gradient_arrays(with_addend), odd, rows, 2,
-                                         partials.data() + odd * d);
+        norm_gradient_rows<NormForm::plain, whole, packs>(t, gradient_arrays(with_addend), odd, rows, 2,
+                                                          partials.data() + odd * d);
     });
   }
 };

@@ -9,7 +9,7 @@
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
 
-namespace ztrain::kernels::rope_forms_test {
+namespace ztrain::kernels::kernels_rope_test {
 namespace {
 
 using namespace ztrain::test;
@@ -139,4 +139,4 @@ TYPED_TEST(RopeForms, PartOfAHeadIsTurnedByHalvesOrNeighbours) {
 }
 
 }  // namespace
-}  // namespace ztrain::kernels::rope_forms_test
+}  // namespace ztrain::kernels::kernels_rope_test
