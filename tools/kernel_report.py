@@ -28,7 +28,7 @@ from kernel_limits import LOCAL, Kernel, excuse, refused
 # narrower type: what a warp moves then lies side by side in 8 or 4 bytes per thread.
 WIDE = {
     "add": "both",
-    "scale": "both",
+    "map": "both",
     "cast": "either",
     "gate_rows": "both",
     "gate_rows_backward": "both",

@@ -1,6 +1,7 @@
 #include "kernels/elementwise/arithmetic.hpp"
 
 #include "base/error.hpp"
+#include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/pieces.hpp"
 #include "kernels/launch/wide.hpp"
 
@@ -25,20 +26,39 @@ KOKKOS_INLINE_FUNCTION void add_block(const T* a, const T* b, T* c, std::int64_t
   for (std::int64_t i = 0; i < n; ++i) c[i] = static_cast<T>(load(a[i]) + load(b[i]));
 }
 
-/// y may be x: each element is read before it is written.
-template <class T>
-KOKKOS_INLINE_FUNCTION void scale_block(const T* x, acc_t<T> factor, T* y, std::int64_t n) {
+/// y = f(x), computed in acc_t<T>. y may be x: each element is read before it is written.
+template <class T, class F>
+KOKKOS_INLINE_FUNCTION void map_block(const T* x, const F& f, T* y, std::int64_t n) {
   if constexpr (widens<T>) {
     for_groups(n, [&](std::int64_t begin, auto count) {
       float values[wide_group];
       widen(x + begin, values, count);
-      scale_block<float>(values, factor, values, count);
+      map_block<float>(values, f, values, count);
       narrow(values, y + begin, count);
     });
     return;
   }
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(factor * load(x[i]));
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(f(load(x[i])));
+}
+
+template <class A>
+struct Multiply {
+  A factor;
+  KOKKOS_INLINE_FUNCTION A operator()(A x) const { return factor * x; }
+};
+template <class A>
+struct Cap {
+  A cap;
+  KOKKOS_INLINE_FUNCTION A operator()(A x) const { return softly_capped(x, cap); }
+};
+
+template <class T, class F>
+void map(Exec& exec, const char* what, Vector<const T> x, const F& f, Vector<T> y) {
+  REQUIRE(x.count == y.count, "{}: x has {} elements and y {}", what, x.count, y.count);
+  for_pieces<pack_of<T>>(
+      exec, y.count,
+      KOKKOS_LAMBDA(const PieceOf<T> p) { map_block<T>(p.in(x.data), f, p.out(y.data), p.n()); });
 }
 
 }  // namespace
@@ -54,15 +74,17 @@ void add(Exec& exec, Vector<const T> a, Vector<const T> b, Vector<T> c) {
 
 template <class T>
 void scale(Exec& exec, Vector<const T> x, double factor, Vector<T> y) {
-  REQUIRE(x.count == y.count, "scale: x has {} elements and y {}", x.count, y.count);
-  const auto by = static_cast<acc_t<T>>(factor);
-  for_pieces<pack_of<T>>(
-      exec, y.count,
-      KOKKOS_LAMBDA(const PieceOf<T> p) { scale_block<T>(p.in(x.data), by, p.out(y.data), p.n()); });
+  map<T>(exec, "scale", x, Multiply<acc_t<T>>{static_cast<acc_t<T>>(factor)}, y);
+}
+
+template <class T>
+void soft_cap(Exec& exec, Vector<const T> x, double cap, Vector<T> y) {
+  map<T>(exec, "soft cap", x, Cap<acc_t<T>>{static_cast<acc_t<T>>(cap)}, y);
 }
 
 ZTRAIN_INSTANCES(add)
 ZTRAIN_INSTANCES(scale)
+ZTRAIN_INSTANCES(soft_cap)
 
 namespace {
 

@@ -20,6 +20,13 @@ Bound bind_scale(const Binding& b) {
   });
 }
 
+Bound bind_soft_cap(const Binding& b) {
+  return with_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::soft_cap<T>, in_vector<T>(b, SoftCap::x), b.record<SoftCap>().cap,
+                  out_vector<T>(b, SoftCap::y));
+  });
+}
+
 Bound bind_cast(const Binding& b) {
   using Op = program::Cast;
   return with_type(b.in(Op::x).dtype, [&]<class A>() {
@@ -47,6 +54,7 @@ std::span<const KernelRow> elementwise_kernels() {
   static constexpr KernelRow rows[] = {
       {Add::op, bind_add},
       {Scale::op, bind_scale},
+      {SoftCap::op, bind_soft_cap},
       {program::Cast::op, bind_cast},
       {program::Release::op, bind_release},
       {program::ZeroGaps::op, bind_zero_gaps},

@@ -25,6 +25,16 @@ struct Scale {
   double factor = 0;
   static constexpr auto fields() { return std::tuple{Given{"factor", &Scale::factor}}; }
 };
+/// x -> y = cap tanh(x / cap), cap > 0: for logits that are results. Has no adjoint; the head has its own
+/// cap.
+struct SoftCap {
+  static constexpr std::string_view op = "soft_cap";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+  double cap = 0;
+  static constexpr auto fields() { return std::tuple{Given{"cap", &SoftCap::cap}}; }
+};
 /// x -> y, the same bytes.
 struct Copy : OneToOne {
   static constexpr std::string_view op = "copy";

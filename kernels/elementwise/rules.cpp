@@ -31,12 +31,16 @@ constexpr Way linear_in_x[] = {
     {{partial}, {partial}},
 };
 
+/// An op that takes each element alone, and no part of a sum, has the first two of these.
+constexpr std::span element_by_element = std::span(linear_in_x).first<2>();
+
 }  // namespace
 
 std::span<const OpType> elementwise_ops() {
   static constexpr OpType rows[] = {
       {.record = record<Add>(), .adjoint = add_adjoint, .overlay = 2, .ways = add_ways},
       {.record = record<Scale>(), .adjoint = scale_adjoint, .overlay = 1, .ways = linear_in_x},
+      {.record = record<SoftCap>(), .overlay = 1, .ways = element_by_element},
       {.record = record<Copy>(), .adjoint = pass_gradient, .ways = linear_in_x},
       {.record = record<OwnRows>()},
       {.record = record<Cast>(), .ways = linear_in_x},

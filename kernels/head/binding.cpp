@@ -13,9 +13,10 @@ kernels::HeadLossInput<T> head_input(const Binding& b) {
           in_vector<float>(b, Op::token_weights)};
 }
 
+template <class Record>
 kernels::HeadLossShape head_shape(const Binding& b) {
   const Shape &h = b.in(HeadLoss::h).shape, &weight = b.in(HeadLoss::weight).shape;
-  return {h[0], weight[0], weight[1]};
+  return {h[0], weight[0], weight[1], b.record<Record>().soft_cap};
 }
 
 // Of an op that gives the gradient of the weight; a frozen weight has none.
@@ -42,7 +43,7 @@ Bound with_head_types(const Binding& b, const F& f) {
 Bound bind_head_loss(const Binding& b) {
   using Op = HeadLoss;
   return with_type(b.in(Op::h).dtype, [&]<class T>() {
-    const auto head = std::make_shared<kernels::HeadLoss<T>>(b.exec, head_shape(b));
+    const auto head = std::make_shared<kernels::HeadLoss<T>>(b.exec, head_shape<Op>(b));
     return with_notes(launch(b, head, head_input<T>(b), out_vector<double>(b, Op::loss),
                              out_vector<std::byte>(b, Op::workspace)),
                       product_notes(b, head->product()));
@@ -53,7 +54,7 @@ Bound bind_head_loss_grad(const Binding& b) {
   using Op = program::HeadLossGrad;
   return with_head_types<Op>(b, [&]<class T, class G>() {
     const auto head =
-        std::make_shared<kernels::HeadLossGrad<T, G>>(b.exec, head_shape(b), weight_gradient<Op>(b));
+        std::make_shared<kernels::HeadLossGrad<T, G>>(b.exec, head_shape<Op>(b), weight_gradient<Op>(b));
     return with_notes(
         launch(b, head, head_input<T>(b), b.input<StepScalars>(Op::scalars), out_vector<double>(b, Op::loss),
                out_matrix<T>(b, Op::dh), dweight_of<Op, G>(b), out_vector<std::byte>(b, Op::workspace)),
@@ -77,7 +78,7 @@ struct ChunkOf {
 };
 
 kernels::HeadChunkShape chunk_shape(const program::HeadChunk& chunk, const Shape& weight) {
-  return {chunk.rows, weight[1], {chunk.first_word, weight[0]}};
+  return {chunk.rows, weight[1], {chunk.first_word, weight[0]}, chunk.soft_cap};
 }
 
 /// The sums of all members, and targets and weights of the chunk.

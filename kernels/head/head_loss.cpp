@@ -51,6 +51,7 @@ template <class T, bool grad>
 struct ChunkRows {
   Buffers<T> buffers;
   std::int64_t vocabulary;
+  acc_t<T> cap;
   const std::int32_t* targets;
   const float* weights;
   const StepScalars* scalars;
@@ -61,7 +62,8 @@ struct ChunkRows {
             vocabulary,
             targets[i],
             weights[i],
-            grad ? scalars->loss_scale : 1};
+            grad ? scalars->loss_scale : 1,
+            cap};
   }
   void operator()(std::int64_t i) const { buffers.nll[i] = token_loss<T, grad>(row(i), buffers.stride); }
   template <class Threads>
@@ -72,11 +74,13 @@ struct ChunkRows {
 };
 
 template <class T, bool grad>
-void chunk_loss(Exec& exec, const HeadLossInput<T>& input, const HeadLossChunk& chunk, const Buffers<T>& b,
-                const StepScalars* scalars, double* loss) {
-  const std::int64_t vocabulary = input.weight.rows, rows = chunk.rows;
+void chunk_loss(Exec& exec, const HeadLossShape& shape, const HeadLossInput<T>& input,
+                const HeadLossChunk& chunk, const Buffers<T>& b, const StepScalars* scalars, double* loss) {
+  const std::int64_t vocabulary = shape.vocabulary, rows = chunk.rows;
   const float* weights = input.token_weights.data + chunk.begin;
-  const ChunkRows<T, grad> tokens{b, vocabulary, input.targets.data + chunk.begin, weights, scalars};
+  const ChunkRows<T, grad> tokens{
+      b,       vocabulary, static_cast<acc_t<T>>(shape.soft_cap), input.targets.data + chunk.begin,
+      weights, scalars};
   for_shared_rows(exec, rows, threads_for(vocabulary, 4), tokens);
   add_losses(exec, {b.nll, weights, rows, chunk.begin == 0, loss});
 }
@@ -157,7 +161,7 @@ void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> 
   for (const HeadLossChunk& chunk : chunks_) {
     chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
                       b.gemm);
-    chunk_loss<T, false>(exec, input, chunk, b, nullptr, loss.data);
+    chunk_loss<T, false>(exec, shape_, input, chunk, b, nullptr, loss.data);
   }
 }
 
@@ -181,7 +185,7 @@ void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const St
   for (const HeadLossChunk& chunk : chunks_) {
     const T* h = input.h.data + chunk.begin * shape_.width;
     chunk.logits->run(exec, h, input.weight.data, nullptr, b.logits, b.gemm);
-    chunk_loss<T, true>(exec, input, chunk, b, scalars, loss.data);
+    chunk_loss<T, true>(exec, shape_, input, chunk, b, scalars, loss.data);
     chunk.grad_h->run(exec, b.grad_logits, input.weight.data, nullptr,
                       grad_h.data + chunk.begin * shape_.width, b.gemm);
     if (weight_gradient_ == WeightGradient::none) continue;

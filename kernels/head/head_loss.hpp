@@ -18,6 +18,8 @@ struct HeadLossShape {
   std::int64_t tokens = 0;
   std::int64_t vocabulary = 0;
   std::int64_t width = 0;
+  /// Logits become soft_cap * tanh(logit / soft_cap) (Gemma 2, 2024). 0: they stay as they are.
+  double soft_cap = 0;
 };
 
 /// A token of weight 0 is ignored and its target not looked at. A target outside the vocabulary under another

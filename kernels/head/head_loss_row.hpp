@@ -43,15 +43,27 @@ double row_sum(A* __restrict row, std::int64_t stride, A maximum) {
   return sum;
 }
 
-/// to = factor * row. In place when the types agree: a loop over one pointer vectorises, over two equal ones
-/// it does not.
-template <class A, class T>
-void scale_logits(A* row, A factor, T* to, std::int64_t count) {
+/// Caps a row of logits in place.
+template <class A>
+void cap_logits(A* row, std::int64_t words, A cap) {
+  for (std::int64_t j = 0; j < words; ++j) row[j] = softly_capped(row[j], cap);
+}
+
+/// Writes a row's gradient: gradient(x, one_hot) for each x of the row. one_hot is `scaled` for the target
+/// and 0 for the others. In place when the types agree: a loop over one pointer vectorises, over two equal
+/// ones it does not.
+template <class T, class Gradient>
+void write_gradient(const LossRow<T>& r, acc_t<T> scaled, const Gradient& gradient) {
+  using A = acc_t<T>;
+  A* const row = r.logits;
+  const bool known = r.target >= 0 && r.target < r.vocabulary;
+  const A at_target = known ? gradient(row[r.target], scaled) : A(0);
   if constexpr (std::is_same_v<A, T>) {
-    for (std::int64_t j = 0; j < count; ++j) row[j] *= factor;
+    for (std::int64_t j = 0; j < r.vocabulary; ++j) row[j] = gradient(row[j], A(0));
   } else {
-    for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(row[j] * factor);
+    for (std::int64_t j = 0; j < r.vocabulary; ++j) r.gradient[j] = static_cast<T>(gradient(row[j], A(0)));
   }
+  if (known) r.gradient[r.target] = static_cast<T>(at_target);
 }
 
 /// One token's weighted nll, and when grad its logits' gradient scale * weight * (softmax -
@@ -64,17 +76,24 @@ double token_loss(const LossRow<T>& r, std::int64_t stride) {
     return 0;
   }
   A* const row = r.logits;
+  const A cap = r.cap;
+  if (cap > 0) cap_logits(row, r.vocabulary, cap);
   std::fill_n(row + r.vocabulary, stride - r.vocabulary, std::numeric_limits<A>::lowest());
   const bool known = r.target >= 0 && r.target < r.vocabulary;
   const A maximum = row_maximum(row, stride);
   const A chosen = known ? row[r.target] : std::numeric_limits<A>::quiet_NaN();
-  const double sum = row_sum<A, grad>(row, stride, maximum);
+  // The slope of the cap follows from the logits, so that the exponentials do not replace them.
+  const double sum =
+      cap > 0 ? row_sum<A, false>(row, stride, maximum) : row_sum<A, grad>(row, stride, maximum);
   if constexpr (grad) {
     const double scaled = r.weight * r.scale;
     const A factor = known ? static_cast<A>(scaled / sum) : chosen;
-    const A at_target = known ? row[r.target] * factor - static_cast<A>(scaled) : chosen;
-    scale_logits(row, factor, r.gradient, r.vocabulary);
-    if (known) r.gradient[r.target] = static_cast<T>(at_target);
+    if (cap > 0)
+      write_gradient(r, static_cast<A>(scaled), [=](A x, A one_hot) {
+        return (fast_exp(x - maximum) * factor - one_hot) * soft_cap_slope(x, cap);
+      });
+    else
+      write_gradient(r, static_cast<A>(scaled), [=](A x, A one_hot) { return x * factor - one_hot; });
   }
   return r.weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
 }

@@ -20,8 +20,16 @@ struct LossRow {
   std::int64_t vocabulary;
   std::int32_t target;
   float weight;
-  double scale;  ///< of the gradient
+  double scale;      ///< of the gradient
+  acc_t<T> cap = 0;  ///< HeadLossShape::soft_cap
 };
+
+/// Caps a row of `words` logits in place.
+template <class A, class Threads>
+KOKKOS_INLINE_FUNCTION void cap_logits(const Threads& threads, A* row, std::int64_t words, A cap) {
+  for (std::int64_t j = threads.rank(); j < words; j += threads.size()) row[j] = softly_capped(row[j], cap);
+  threads.sync();
+}
 
 /// exp(x - maximum) summed over what was added.
 template <class A>
@@ -53,7 +61,8 @@ KOKKOS_INLINE_FUNCTION RowPack<A> load_logits(const A* row, std::int64_t at, std
   return x;
 }
 
-template <class T, class Threads>
+/// caps: the logits are capped already, and their gradient is that of what they were before.
+template <bool caps, class T, class Threads>
 KOKKOS_INLINE_FUNCTION void write_gradient(const Threads& threads, const LossRow<T>& r, acc_t<T> maximum,
                                            double sum) {
   using A = acc_t<T>;
@@ -66,7 +75,9 @@ KOKKOS_INLINE_FUNCTION void write_gradient(const Threads& threads, const LossRow
     RowPack<T> gradient;
     for (int i = 0; i < pack; ++i) {
       const A share = fast_exp(x.at[i] - maximum) * factor;
-      gradient.at[i] = static_cast<T>(at + i == r.target ? share - static_cast<A>(scaled) : share);
+      A slope = 1;
+      if constexpr (caps) slope = soft_cap_slope(x.at[i], r.cap);
+      gradient.at[i] = static_cast<T>(slope * (at + i == r.target ? share - static_cast<A>(scaled) : share));
     }
     store_pack<true>(gradient, r.gradient + at, pack);
   }
@@ -86,6 +97,7 @@ KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T
       }
     return 0;
   }
+  if (r.cap > 0) cap_logits(threads, r.logits, r.vocabulary, r.cap);
   const bool known = r.target >= 0 && r.target < r.vocabulary;
   const A chosen = known ? r.logits[r.target] : std::numeric_limits<A>::quiet_NaN();
   ExpSum<A> mine;
@@ -97,7 +109,9 @@ KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T
   }
   const A maximum = threads.maximum(mine.maximum);
   const double sum = threads.sum(static_cast<double>(mine.sum * fast_exp(mine.maximum - maximum)));
-  if constexpr (grad) write_gradient(threads, r, maximum, sum);
+  if constexpr (grad)
+    r.cap > 0 ? write_gradient<true>(threads, r, maximum, sum)
+              : write_gradient<false>(threads, r, maximum, sum);
   return r.weight * (std::log(sum) + (static_cast<double>(maximum) - static_cast<double>(chosen)));
 }
 

@@ -23,6 +23,7 @@ struct SumRow {
   std::int64_t stride, words, first;
   const std::int32_t* targets;
   LogitSums* sums;
+  A cap;
 
   ZTRAIN_FUNCTION double chosen(std::int64_t i) const {
     const std::int64_t word = targets[i] - first;
@@ -30,12 +31,14 @@ struct SumRow {
   }
   void operator()(std::int64_t i) const {
     A* const row = logits + i * stride;
+    if (cap > 0) cap_logits(row, words, cap);
     std::fill_n(row + words, stride - words, std::numeric_limits<A>::lowest());
     const A maximum = row_maximum(row, stride);
     sums[i] = {static_cast<double>(maximum), row_sum<A, false>(row, stride, maximum), chosen(i)};
   }
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
+    if (cap > 0) cap_logits(threads, logits + i * stride, words, cap);
     const std::int64_t step = threads.size() * pack;
     ExpSum<A> mine;
     for (std::int64_t at = threads.rank() * pack; at < words; at += step)
@@ -82,7 +85,8 @@ struct LossOfToken {
   }
 };
 
-/// scale * weight * (softmax - one_hot) of a row of logits; `to` may be the logits' own bytes.
+/// scale * weight * (softmax - one_hot) of a row of capped logits, times the cap's slope; `to` may be the
+/// logits' own bytes.
 template <class T>
 struct GradientRow {
   using A = acc_t<T>;
@@ -93,6 +97,7 @@ struct GradientRow {
   const std::int32_t* targets;
   const float* weights;
   const StepScalars* scalars;
+  A cap;
 
   template <class Each>
   ZTRAIN_FUNCTION void write(std::int64_t i, const Each& each) const {
@@ -108,10 +113,14 @@ struct GradientRow {
     const A factor = known ? static_cast<A>(scaled / all.sum) : std::numeric_limits<A>::quiet_NaN();
     const A maximum = static_cast<A>(all.maximum);
     const std::int64_t word = targets[i] - first;
-    each([&](std::int64_t j) {
+    const auto gradient = [&](std::int64_t j) {
       const A share = fast_exp(row[j] - maximum) * factor;
-      out[j] = static_cast<T>(j == word ? share - static_cast<A>(scaled) : share);
-    });
+      return j == word ? share - static_cast<A>(scaled) : share;
+    };
+    if (cap > 0)
+      each([&](std::int64_t j) { out[j] = static_cast<T>(gradient(j) * soft_cap_slope(row[j], cap)); });
+    else
+      each([&](std::int64_t j) { out[j] = static_cast<T>(gradient(j)); });
   }
   void operator()(std::int64_t i) const {
     write(i, [&](const auto& element) {
@@ -151,8 +160,13 @@ void HeadLogits<T>::run(Exec& exec, Matrix<const T> h, Matrix<const T> weight,
                         Vector<std::byte> workspace) {
   require_chunk(shape_, h.rows, h.cols, "h");
   product_->run(exec, h.data, weight.data, nullptr, logits.data, workspace.data);
-  const SumRow<acc_t<T>> row{logits.data,        logits.cols,  shape_.words.count,
-                             shape_.words.first, targets.data, sums.data};
+  const SumRow<acc_t<T>> row{logits.data,
+                             logits.cols,
+                             shape_.words.count,
+                             shape_.words.first,
+                             targets.data,
+                             sums.data,
+                             static_cast<acc_t<T>>(shape_.soft_cap)};
   for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
 }
 
@@ -205,7 +219,8 @@ void HeadLogitsGrad<T, G>::run(Exec& exec, Matrix<acc_t<T>> logits, const ChunkT
                            {tokens.sums.data, tokens.sums.count / shape_.tokens, shape_.tokens},
                            tokens.targets.data,
                            tokens.weights.data,
-                           scalars};
+                           scalars,
+                           static_cast<acc_t<T>>(shape_.soft_cap)};
   for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
   grad_h_->run(exec, to, weight.data, nullptr, grad_h.data, workspace.data);
   if (grad_weight_) grad_weight_->run(exec, to, h.data, nullptr, grad_weight.data, workspace.data);

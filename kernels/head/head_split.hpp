@@ -32,6 +32,7 @@ static_assert(sizeof(LogitSums) == logit_sums_width * sizeof(double));
 struct HeadChunkShape {
   std::int64_t tokens = 0, width = 0;
   Words words;
+  double soft_cap = 0;  ///< as HeadLossShape::soft_cap
 };
 
 /// Logits of a chunk and their sums.
@@ -43,7 +44,7 @@ class HeadLogits {
   const Gemm& product() const { return *product_; }
 
   /// h: [tokens, width]; weight: [words.count, width]; logits: [tokens, head_loss_stride(words.count)], of
-  /// which the first words.count of a row are written, the rest is undefined; sums: [tokens].
+  /// which the first words.count of a row are written, capped, and the rest is undefined; sums: [tokens].
   /// workspace: gemm_workspace_bytes(tokens, words.count, width, ...).
   void run(Exec& exec, Matrix<const T> h, Matrix<const T> weight, Vector<const std::int32_t> targets,
            Matrix<acc_t<T>> logits, Vector<LogitSums> sums, Vector<std::byte> workspace);

@@ -8,8 +8,13 @@
 
 namespace ztrain {
 
+/// What becomes of each logit before the loss. The records of the head hand these constants on as a whole.
+struct LogitCap {
+  double soft_cap = 0;  ///< as HeadLossShape::soft_cap
+  static constexpr auto fields() { return std::tuple{Unusual{"soft_cap", &LogitCap::soft_cap}}; }
+};
 /// h [T, d], weight [V, d], targets [T], token_weights [T] -> loss fp64 [2], workspace.
-struct HeadLoss : NoConstants {
+struct HeadLoss : LogitCap {
   static constexpr std::string_view op = "head_loss";
   enum In : std::size_t { h, weight, targets, token_weights };
   enum Out : std::size_t { loss, workspace };
@@ -20,33 +25,37 @@ struct HeadLoss : NoConstants {
 namespace ztrain::program {
 
 /// h, weight, targets, token_weights, scalars -> loss fp64 [2], dh [T, d], workspace, (dweight [V, d]).
-struct HeadLossGrad {
+struct HeadLossGrad : LogitCap {
   static constexpr std::string_view op = "head_loss_grad";
   enum In : std::size_t { h, weight, targets, token_weights, scalars };
   enum Out : std::size_t { loss, dh, workspace, dweight };
   static constexpr Count reads{5, 6}, writes{3, 4};
   bool accumulate = false;
-  static constexpr auto fields() { return std::tuple{Given{accumulate_key, &HeadLossGrad::accumulate}}; }
+  static constexpr auto fields() {
+    return std::tuple_cat(LogitCap::fields(), std::tuple{Given{accumulate_key, &HeadLossGrad::accumulate}});
+  }
 };
 /// A node: the operands of head_loss, of which the weight is this rank's part of the vocabulary.
-struct HeadLossSplit {
+struct HeadLossSplit : LogitCap {
   static constexpr std::string_view op = "head_loss_split";
   static constexpr Count reads = 4, writes{1, 2};
   std::int64_t first_word = 0, axes = 0;
   std::int64_t most_words = 0;  ///< that a rank has
   static constexpr auto fields() {
-    return std::tuple{Given{"first_word", &HeadLossSplit::first_word}, Given{"axes", &HeadLossSplit::axes},
-                      Given{"most_words", &HeadLossSplit::most_words}};
+    return std::tuple_cat(LogitCap::fields(), std::tuple{Given{"first_word", &HeadLossSplit::first_word},
+                                                         Given{"axes", &HeadLossSplit::axes},
+                                                         Given{"most_words", &HeadLossSplit::most_words}});
   }
 };
 /// Tokens [begin, begin + rows) of operands of all tokens, and words from first_word on.
-struct HeadChunk {
+struct HeadChunk : LogitCap {
   std::int64_t begin = 0, rows = 0, first_word = 0;
   bool accumulate = false;
   static constexpr auto fields() {
-    return std::tuple{Given{"begin", &HeadChunk::begin}, Given{"rows", &HeadChunk::rows},
-                      Given{"first_word", &HeadChunk::first_word},
-                      Unusual{accumulate_key, &HeadChunk::accumulate}};
+    return std::tuple_cat(LogitCap::fields(),
+                          std::tuple{Given{"begin", &HeadChunk::begin}, Given{"rows", &HeadChunk::rows},
+                                     Given{"first_word", &HeadChunk::first_word},
+                                     Unusual{accumulate_key, &HeadChunk::accumulate}});
   }
 };
 /// h, weight, targets -> logits [rows, stride], sums fp64 [rows, 3], workspace.

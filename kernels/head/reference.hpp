@@ -28,6 +28,7 @@ inline HeadLossResult head_loss(const HeadLossShape& s, const HeadLossInput<doub
     for (std::int64_t v = 0; v < s.vocabulary; ++v) {
       logit[v] = 0;
       for (std::int64_t d = 0; d < s.width; ++d) logit[v] += h[d] * in.weight.data[v * s.width + d];
+      if (s.soft_cap > 0) logit[v] = s.soft_cap * std::tanh(logit[v] / s.soft_cap);
     }
     const double maximum = *std::max_element(logit.begin(), logit.end());
     double sum = 0;
@@ -36,7 +37,9 @@ inline HeadLossResult head_loss(const HeadLossShape& s, const HeadLossInput<doub
     r.loss += weight * (lse - logit[in.targets.data[t]]);
     r.weight += weight;
     for (std::int64_t v = 0; v < s.vocabulary; ++v) {
-      const double g = weight * (std::exp(logit[v] - lse) - (v == in.targets.data[t] ? 1 : 0));
+      const double capped = s.soft_cap > 0 ? logit[v] / s.soft_cap : 0;
+      const double g =
+          weight * (std::exp(logit[v] - lse) - (v == in.targets.data[t] ? 1 : 0)) * (1 - capped * capped);
       for (std::int64_t d = 0; d < s.width; ++d) {
         r.grad_h[t * s.width + d] += g * in.weight.data[v * s.width + d];
         r.grad_weight[v * s.width + d] += g * h[d];

@@ -25,7 +25,8 @@ void head_loss_adjoint(Tape& t, const model::Node& n) {
                                         weight_grad ? t.info(dw.tensor).dtype : h.dtype, t.kernels()));
   std::vector<TensorId> outputs{t.tensor(n.outputs[HeadLoss::loss]), dh, ws};
   if (weight_grad) outputs.push_back(dw.tensor);
-  t.emit(HeadLossGrad{dw.accumulate}, n.name, std::move(inputs), std::move(outputs));
+  t.emit(HeadLossGrad{record_of<HeadLoss>(n.attributes), dw.accumulate}, n.name, std::move(inputs),
+         std::move(outputs));
   t.reads(dw);
   if (addend != no_tensor) t.pass(n.inputs[HeadLoss::h], addend);
 }
@@ -52,7 +53,8 @@ void fit_head_loss(model::Node& node, const PartOfNode& part) {
     most = std::max(most, words.end - words.begin);
   node.op = HeadLossSplit::op;
   node.attributes =
-      attributes_of(HeadLossSplit{part.own(HeadLoss::weight).begin, std::int64_t{part.axes.bits()}, most});
+      attributes_of(HeadLossSplit{record_of<HeadLoss>(node.attributes), part.own(HeadLoss::weight).begin,
+                                  std::int64_t{part.axes.bits()}, most});
 }
 
 bool never_allows(const Attributes&) {

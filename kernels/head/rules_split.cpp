@@ -68,8 +68,8 @@ TensorId add(Program& p, const Head& head, const char* what, DType dtype, Shape 
 template <class Record>
 Op& emit(Program& p, const Head& head, const Chunk& chunk, bool accumulate, std::vector<TensorId> inputs,
          std::vector<TensorId> outputs) {
-  return add_op(p, Record{{chunk.begin, chunk.rows, head.split.first_word, accumulate}}, head.name,
-                head.action, std::move(inputs), std::move(outputs));
+  return add_op(p, Record{{head.split, chunk.begin, chunk.rows, head.split.first_word, accumulate}},
+                head.name, head.action, std::move(inputs), std::move(outputs));
 }
 
 Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {

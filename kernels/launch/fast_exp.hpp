@@ -82,6 +82,17 @@ ZTRAIN_FUNCTION double fast_tanh(double x) {
   return std::tanh(x);
 }
 
+/// Caps x softly (Gemma 2, 2024): cap tanh(x / cap), cap > 0.
+template <class A>
+ZTRAIN_FUNCTION A softly_capped(A x, A cap) {
+  return cap * fast_tanh(x / cap);
+}
+/// The derivative of softly_capped(), given its value.
+template <class A>
+ZTRAIN_FUNCTION A soft_cap_slope(A capped, A cap) {
+  return 1 - capped / cap * (capped / cap);
+}
+
 /// ln(x) in fp32 for normal x > 0, NaN for NaN; absolute error below 2e-7 (1 + |ln x|). x = 2^n m with m from
 /// sqrt(1/2) to sqrt(2), and ln m = 2 artanh(s), s = (m - 1) / (m + 1), whose series ends behind s^9.
 ZTRAIN_FUNCTION float fast_log(float x) {

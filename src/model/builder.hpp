@@ -60,12 +60,21 @@ class Builder {
   ValueId add(const std::string& name, ValueId a, ValueId b) {
     return emit(Add{}, name, {a, b}, shape(a), compute_);
   }
+  /// Multiplies by the factor in fp32 (fp64 for fp64), and rounds once.
+  ValueId scale(const std::string& name, ValueId x, double factor) {
+    return emit(Scale{factor}, name, {x}, shape(x), compute_);
+  }
+  /// cap tanh(x / cap), of logits that are the result: the op has no adjoint.
+  ValueId soft_cap(const std::string& name, ValueId x, double cap) {
+    return emit(SoftCap{cap}, name, {x}, shape(x), compute_);
+  }
   ValueId select_row(const std::string& name, ValueId x, ValueId index) {
     return emit(SelectRow{}, name, {x, index}, {1, shape(x)[1]}, compute_);
   }
   /// fp64 [2]: {sum of weighted nll, sum of weights}.
-  ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights) {
-    return emit(HeadLoss{}, name, {x, weight, targets, weights}, {2}, DType::f64);
+  ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights,
+                    double soft_cap = 0) {
+    return emit(HeadLoss{{soft_cap}}, name, {x, weight, targets, weights}, {2}, DType::f64);
   }
 
   Graph finish(ValueId result) &&;

@@ -1,5 +1,5 @@
-// A pass that lives here alone: an activation is evicted to host memory and fetched back. The engine knows
-// nothing of it.
+// Passes that live here alone: an activation is evicted to host memory and fetched back, and a model scales
+// values and caps the logits of its head. The engine knows nothing of them.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,8 @@
 #include "kernels/launch/exec.hpp"
 #include "program/ops/op_type.hpp"
 #include "tests/support/mpi_main.hpp"
+#include "tests/support/node_index.hpp"
+#include "tests/support/parameter_gradients.hpp"
 #include "tests/support/tiny_job.hpp"
 
 namespace ztrain::own_passes_test {
@@ -85,6 +87,30 @@ TEST_F(OwnPasses, EvictingAnActivationChangesNoBit) {
   const job::Worker worker(session(), m.graph(DType::f32), evicting);
   EXPECT_GT(worker.memory().transient_bytes(program::Tier::host), 0)
       << "the activation did not go to the host";
+}
+
+/// 257 words, which no number of ranks divides.
+TEST_F(OwnPasses, ScaledValuesAndCappedLogitsGiveTheSameGradientsOnEveryMesh) {
+  TinyModel m;
+  m.dims.initializer_range = 0.3;
+  m.dims.num_key_value_heads = 4;
+  m.global = 4 * session().size();
+  const auto result = [&](int tensor, const char* strategy, bool changed) {
+    MeshShape mesh;
+    mesh[Axis::tensor] = tensor;
+    mesh[Axis::shard] = session().size() / tensor;
+    program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f64));
+    spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
+    if (changed) spec.graph_passes.emplace_back(test::scale_and_cap);
+    return test::step_result(session(), m, spec);
+  };
+  const test::StepResult whole = result(1, "NO_SHARD", true);
+  EXPECT_GT(std::abs(whole.loss - result(1, "NO_SHARD", false).loss), 1e-3);
+  for (int tensor = 1; tensor <= session().size(); tensor *= 2)
+    for (const char* strategy : {"zero2", "FULL_SHARD"}) {
+      SCOPED_TRACE(testing::Message() << tensor << " " << strategy);
+      test::expect_same(whole, result(tensor, strategy, true));
+    }
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ inline std::vector<WayCase> of_elements() {
                {matrix(T, 24), vector(1), vector(1), workspace()}),
       way_case(Add{}, {matrix(T, 24), matrix(T, 24)}, {matrix(T, 24)}),
       way_case(Scale{-3}, {matrix(T, 24)}, {matrix(T, 24)}),
+      way_case(SoftCap{0.5}, {matrix(T, 24)}, {matrix(T, 24)}),
       way_case(Copy{}, {matrix(T, 24)}, {matrix(T, 24)}),
       way_case(program::Cast{}, {matrix(T, 24)}, {matrix(T, 24)}),
       way_case<Dropout>({0.5, 7}, {matrix(T, 24), scalars()}, {matrix(T, 24)}, mask),
@@ -209,10 +210,10 @@ inline std::vector<WayCase> of_heads() {
     const bool cut = way.outputs[0] == by_columns || way.inputs[0] == by_columns;
     if (cut) c.first_word = part.begin * words / 12;
   };
-  const HeadChunk all{0, T, 0, false};
+  const HeadChunk all{{2}, 0, T, 0, false};
   return {
-      way_case(HeadLoss{}, {h, weight, tokens(), weights()}, {vector(2)}),
-      way_case(HeadLossGrad{}, {h, weight, tokens(), weights(), scalars()},
+      way_case(HeadLoss{{2}}, {h, weight, tokens(), weights()}, {vector(2)}),
+      way_case(HeadLossGrad{{2}}, {h, weight, tokens(), weights(), scalars()},
                {vector(2), h, workspace(), weight}),
       way_case<HeadLogits>({all}, {h, weight, tokens()}, {matrix(T, words), matrix(T, 3)}, chunk),
       way_case<HeadSplitLoss>({all}, {sums, tokens(), weights()}, {vector(2), vector(T)}, chunk),

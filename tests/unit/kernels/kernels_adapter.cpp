@@ -1,4 +1,4 @@
-// Kernels of low-rank adapters: scale and dropout.
+// Kernels of low-rank adapters, scale and dropout, and the cap of logits.
 
 #include <gtest/gtest.h>
 
@@ -38,6 +38,20 @@ TYPED_TEST(Adapter, ScaleRoundsOnce) {
     for (double& e : expected) e *= 1.7;
     expect_close(y, expected, std::is_same_v<T, double> ? 0 : 1e-6, "scale");
     scale<T>(*this->exec, view(std::as_const(in_place)), 1.7, view(in_place));
+    EXPECT_TRUE(same_bits(in_place, y));
+  }
+}
+
+TYPED_TEST(Adapter, SoftCapRoundsOnce) {
+  using T = TypeParam;
+  for (const std::int64_t count : {1, 255, 256, 1000}) {
+    const auto x = random<T>(count, 3, 40);
+    Array<T> y(x.size()), in_place = x;
+    soft_cap<T>(*this->exec, view(x), 30, view(y));
+    std::vector<double> expected = doubles(x);
+    for (double& e : expected) e = 30 * std::tanh(e / 30);
+    expect_close(y, expected, std::is_same_v<T, double> ? 1e-14 : 1e-5, "soft_cap");
+    soft_cap<T>(*this->exec, view(std::as_const(in_place)), 30, view(in_place));
     EXPECT_TRUE(same_bits(in_place, y));
   }
 }

@@ -92,8 +92,9 @@ TYPED_TEST(CachedAttention, AgreesWithTheReference) {
           SCOPED_TRACE(::testing::Message()
                        << tokens << " tokens from " << begin << ", window " << window << ", heads " << s.heads
                        << "/" << s.kv_heads << " of " << s.head_dim);
-          for (const double soft_cap : {0.0, 1.5}) {
+          for (const auto& [soft_cap, scale] : {std::pair{0.0, 0.0}, {1.5, 0.06}}) {
             s.soft_cap = soft_cap;
+            s.scale = scale;
             const Case<T> c(s, begin + tokens + 3, begin, window);
             const auto expected = reference::attention_cached(c.input64());
             for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");

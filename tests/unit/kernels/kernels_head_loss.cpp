@@ -39,10 +39,11 @@ Run<T, G> run(const HeadLossCase<T>& c, bool accumulate, double loss_scale = 1) 
 }
 
 /// 440 x 20000 and 290 x 33000 need several chunks in every type on CPUs, the last one shorter, and 4500 x
-/// 2000 on GPUs.
+/// 2000 on GPUs. A cap of 1 bends most logits.
 std::vector<HeadLossShape> shapes() {
-  std::vector<HeadLossShape> all = {{33, 20000, 64}, {1, 257, 8},     {3, 1000, 20},  {65, 257, 64},
-                                    {130, 1000, 33}, {440, 20000, 8}, {290, 33000, 4}};
+  std::vector<HeadLossShape> all = {{33, 20000, 64}, {1, 257, 8},      {3, 1000, 20},
+                                    {65, 257, 64},   {130, 1000, 33},  {440, 20000, 8},
+                                    {290, 33000, 4}, {65, 257, 64, 1}, {440, 20000, 8, 1}};
   if (test_gpu() > 0) all.push_back({4500, 2000, 4});
   return all;
 }
@@ -58,8 +59,8 @@ TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
     const HeadLossCase<T> c(s);
     auto expected = reference::head_loss(s, c.input64());
     for (const bool accumulate : {false, true}) {
-      SCOPED_TRACE(::testing::Message()
-                   << s.tokens << " tokens, " << s.vocabulary << " words, accumulate " << accumulate);
+      SCOPED_TRACE(::testing::Message() << s.tokens << " tokens, " << s.vocabulary << " words, cap "
+                                        << s.soft_cap << ", accumulate " << accumulate);
       const Run<T, G> r = run<T, G>(c, accumulate);
       for (double& g : expected.grad_weight) g += accumulate ? 0.25 : 0;
       EXPECT_NEAR(r.loss[0], expected.loss, head_loss_error<T> * expected.loss);
@@ -109,7 +110,7 @@ TYPED_TEST(HeadLossTest, GradientsAreMultipliedByTheLossScale) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
   const double scale = 1024;
-  for (const HeadLossShape& s : {HeadLossShape{33, 1000, 20}, {440, 20000, 2}}) {
+  for (const HeadLossShape& s : {HeadLossShape{33, 1000, 20}, {440, 20000, 2}, {33, 1000, 20, 1}}) {
     const HeadLossCase<T> c(s);
     const Run<T, G> plain = run<T, G>(c, false), scaled = run<T, G>(c, false, scale);
     EXPECT_TRUE(same_bits(plain.loss, scaled.loss));
@@ -151,13 +152,14 @@ TEST(HeadLossScale, TooLargeAScaleShowsAsInfinity) {
 
 TYPED_TEST(HeadLossTest, AWrongTargetMakesTheLossNaN) {
   using T = typename TypeParam::T;
-  for (const std::int32_t wrong : {-1, 257}) {
-    HeadLossCase<T> c({3, 257, 8});
-    c.targets[1] = wrong;
-    const auto r = run<T, typename TypeParam::G>(c, false);
-    EXPECT_TRUE(std::isnan(r.loss[0]));
-    EXPECT_TRUE(std::isnan(static_cast<double>(r.grad_h[8])));
-  }
+  for (const std::int32_t wrong : {-1, 257})
+    for (const double cap : {0, 1}) {
+      HeadLossCase<T> c({3, 257, 8, cap});
+      c.targets[1] = wrong;
+      const auto r = run<T, typename TypeParam::G>(c, false);
+      EXPECT_TRUE(std::isnan(r.loss[0]));
+      EXPECT_TRUE(std::isnan(static_cast<double>(r.grad_h[8])));
+    }
 }
 
 TEST(HeadLossWorkspace, ChunksFitTheirBound) {
@@ -191,8 +193,10 @@ TEST(HeadLossAllocation, NoneInOurLaunches) {
              view(workspace));
 }
 
-TEST(HeadLossReference, GradientsAreFiniteDifferences) {
-  HeadLossCase<double> c({6, 11, 4});
+class HeadLossReference : public ::testing::TestWithParam<double> {};
+
+TEST_P(HeadLossReference, GradientsAreFiniteDifferences) {
+  HeadLossCase<double> c({6, 11, 4, GetParam()});
   const auto result = reference::head_loss(c.shape, c.input64());
   const auto compare = [&](std::vector<double>& x, const std::vector<double>& gradient, const char* name) {
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -208,6 +212,7 @@ TEST(HeadLossReference, GradientsAreFiniteDifferences) {
   compare(c.h64, result.grad_h, "h");
   compare(c.weight64, result.grad_weight, "weight");
 }
+INSTANTIATE_TEST_SUITE_P(Caps, HeadLossReference, ::testing::Values(0.0, 1.0));
 
 }  // namespace
 }  // namespace ztrain::kernels::kernels_head_loss_test

@@ -54,7 +54,9 @@ class Ranks {
   std::int64_t ranks() const { return std::ssize(begins_) - 1; }
   std::int64_t first(std::int64_t r) const { return begins_[static_cast<std::size_t>(r)]; }
   std::int64_t words(std::int64_t r) const { return first(r + 1) - first(r); }
-  HeadChunkShape shape(std::int64_t r) const { return {tokens_, width_, {first(r), words(r)}}; }
+  HeadChunkShape shape(std::int64_t r) const {
+    return {tokens_, width_, {first(r), words(r)}, case_.shape.soft_cap};
+  }
   Matrix<const T> weight(std::int64_t r) const {
     return {case_.weight.data() + first(r) * width_, words(r), width_};
   }
@@ -100,12 +102,12 @@ TYPED_TEST_SUITE(HeadSplit, GradientPairs);
 TYPED_TEST(HeadSplit, AgreesWithTheReferenceOfTheWhole) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
-  const HeadLossShape shape{33, 257, 20};
-  const HeadLossCase<T> c(shape);
   for (const std::vector<std::int64_t>& begins :
        {std::vector<std::int64_t>{0, 257}, {0, 128, 257}, {0, 1, 97, 256, 257}})
-    for (const bool accumulate : {false, true}) {
-      SCOPED_TRACE(begins.size() - 1);
+    for (const auto& [accumulate, cap] : {std::pair{false, 0.0}, {true, 0.0}, {true, 1.0}}) {
+      SCOPED_TRACE(::testing::Message() << begins.size() - 1 << " ranks, cap " << cap);
+      const HeadLossShape shape{33, 257, 20, cap};
+      const HeadLossCase<T> c(shape);
       const double scale = accumulate ? 4 : 1;
       const Result<T, G> r = Ranks<T, G>(c, begins).run(accumulate, scale);
       auto expected = reference::head_loss(shape, c.input64());

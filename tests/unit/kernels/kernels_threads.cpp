@@ -185,13 +185,13 @@ struct Logits {
     std::fill(row.begin() + v, row.end(), std::numeric_limits<acc_t<T>>::quiet_NaN());
   }
 
-  double loss(int threads, std::int32_t target, float weight, double scale) {
+  double loss(int threads, std::int32_t target, float weight, double scale, acc_t<T> cap = 0) {
     T* to = gradient.data();
     if constexpr (std::is_same_v<T, acc_t<T>>) to = row.data();  // in place, as there
     double result = 0;
     run_threads(threads, [&](const HostThreads& t) {
       const double nll =
-          token_loss<T, true>(t, LossRow<T>{row.data(), to, vocabulary, target, weight, scale});
+          token_loss<T, true>(t, LossRow<T>{row.data(), to, vocabulary, target, weight, scale, cap});
       if (t.rank() == 0) result = nll;
     });
     if constexpr (std::is_same_v<T, acc_t<T>>) gradient.assign(row.begin(), row.end());
@@ -201,12 +201,15 @@ struct Logits {
 
 TYPED_TEST(ThreadsKernels, LossOfARowAgreesWithFloat64) {
   using T = TypeParam;
-  for (const std::int64_t vocabulary : {1, 7, 40, 257, 5000}) {
-    SCOPED_TRACE(vocabulary);
+  for (const auto& [vocabulary, cap] :
+       {std::pair<std::int64_t, acc_t<T>>{1, 0}, {7, 0}, {40, 0}, {257, 0}, {5000, 0}, {257, 2}, {5000, 2}}) {
+    SCOPED_TRACE(::testing::Message() << vocabulary << " words, cap " << cap);
     const auto target = static_cast<std::int32_t>(vocabulary * 2 / 3);
     Logits<T> logits(vocabulary);
     auto x = doubles(logits.row);
     x.resize(static_cast<std::size_t>(vocabulary));
+    if (cap > 0)
+      for (double& value : x) value = cap * std::tanh(value / cap);
     const double maximum = *std::max_element(x.begin(), x.end());
     double sum = 0;
     for (const double value : x) sum += std::exp(value - maximum);
@@ -215,15 +218,16 @@ TYPED_TEST(ThreadsKernels, LossOfARowAgreesWithFloat64) {
     double of_loss = 0;
     run_threads(32, [&](const HostThreads& t) {
       const double found =
-          token_loss<T, false>(t, LossRow<T>{alone.row.data(), nullptr, vocabulary, target, 0.5f, 1});
+          token_loss<T, false>(t, LossRow<T>{alone.row.data(), nullptr, vocabulary, target, 0.5f, 1, cap});
       if (t.rank() == 0) of_loss = found;
     });
-    const double loss = logits.loss(32, target, 0.5f, 4);
+    const double loss = logits.loss(32, target, 0.5f, 4, cap);
     EXPECT_NEAR(loss, 0.5 * nll, 0.5 * acc_error<T> * (1 + nll));
     EXPECT_EQ(loss, of_loss);
     std::vector<double> expected;
     for (std::size_t i = 0; i < x.size(); ++i)
-      expected.push_back(2 * (std::exp(x[i] - maximum) / sum - (static_cast<std::int32_t>(i) == target)));
+      expected.push_back(2 * (std::exp(x[i] - maximum) / sum - (static_cast<std::int32_t>(i) == target)) *
+                         (cap > 0 ? 1 - std::pow(x[i] / cap, 2) : 1));
     logits.gradient.resize(x.size());
     expect_close(logits.gradient, expected, 4 * acc_error<T>, "gradient");
   }
