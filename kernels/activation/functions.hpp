@@ -30,27 +30,34 @@ struct Silu {
   }
 };
 
+/// x sigmoid(2z), which is x / 2 (1 + tanh(z)) without its cancellation where z < 0.
 struct GeluTanh {
   template <class A>
   static KOKKOS_INLINE_FUNCTION A value(A x) {
-    return x / 2 * (1 + fast_tanh(inner(x)));
+    return x / (1 + decay(x, square(x)));
   }
   template <class A>
   static KOKKOS_INLINE_FUNCTION ValueAndSlope<A> both(A x) {
-    const A t = fast_tanh(inner(x)), inner_slope = root<A> * (1 + 3 * cubic<A> * x * x);
-    // Far out 1 - t^2 is exactly 0, which times an infinite slope would be no number.
-    const A bend = (1 - t) * (1 + t), middle = bend > 0 ? bend * inner_slope * x / 2 : A(0);
-    return {x / 2 * (1 + t), (1 + t) / 2 + middle};
+    const A x2 = square(x), e = decay(x, x2), s = 1 / (1 + e), gelu = x * s;
+    // 1 - s loses digits where s is almost 1, but e may be infinite.
+    const A rest = e < A(1e30) ? e * s : A(1);
+    return {gelu, s + gelu * rest * twice_root<A> * (1 + 3 * cubic<A> * x2)};
   }
 
  private:
   template <class A>
-  static constexpr A root = A(0.7978845608028654);  // sqrt(2 / pi)
+  static constexpr A twice_root = A(1.5957691216057308);  // 2 sqrt(2 / pi)
   template <class A>
   static constexpr A cubic = A(0.044715);
+  /// Ends at 20^2, so that nothing overflows: beyond 20 the sigmoid is 0 or 1 in fp64, too.
   template <class A>
-  static KOKKOS_INLINE_FUNCTION A inner(A x) {
-    return root<A> * (x + cubic<A> * x * x * x);
+  static KOKKOS_INLINE_FUNCTION A square(A x) {
+    return x * x < 400 ? x * x : A(400);
+  }
+  /// exp(-2z), whose x2 is the square of x.
+  template <class A>
+  static KOKKOS_INLINE_FUNCTION A decay(A x, A x2) {
+    return fast_exp(-twice_root<A> * x * (1 + cubic<A> * x2));
   }
 };
 

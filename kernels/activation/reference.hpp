@@ -19,12 +19,10 @@ inline Activated activated(std::string_view name, double x) {
     const double sigmoid = 1 / (1 + std::exp(-x));
     return {x * sigmoid, sigmoid + x * sigmoid * (1 - sigmoid)};
   }
-  // gelu_tanh
+  // gelu_tanh with (1 + tanh z) / 2 = 1 / (1 + exp(-2z)), whose digits are not lost for z < 0.
   const double root = std::sqrt(2 / std::acos(-1.0)), z = root * (x + 0.044715 * x * x * x);
-  const double sech2 =
-      1 / (std::cosh(std::min(std::abs(z), 300.0)) * std::cosh(std::min(std::abs(z), 300.0)));
-  return {0.5 * x * (1 + std::tanh(z)),
-          0.5 * (1 + std::tanh(z)) + 0.5 * x * sech2 * root * (1 + 3 * 0.044715 * x * x)};
+  const double share = 1 / (1 + std::exp(-2 * z)), rest = 1 / (1 + std::exp(2 * z));
+  return {x * share, share + 2 * x * share * rest * root * (1 + 3 * 0.044715 * x * x)};
 }
 
 inline std::vector<double> gated_forward(std::string_view name, const std::vector<double>& gate,
@@ -49,10 +47,26 @@ inline GatedGradients gated_backward(std::string_view name, const std::vector<do
   return result;
 }
 
-/// xIELU with constants p and n before softplus.
-inline double xielu(double x, double p, double n, double beta, double eps) {
-  const double alpha_p = std::log1p(std::exp(p)), alpha_n = beta + std::log1p(std::exp(n));
-  return x > 0 ? alpha_p * x * x + beta * x : (std::expm1(std::min(x, eps)) - x) * alpha_n + beta * x;
+/// xIELU's constants; p and n are those before softplus.
+struct XieluConstants {
+  double p, n, beta, eps;
+};
+
+inline double xielu(double x, const XieluConstants& c) {
+  const double alpha_p = std::log1p(std::exp(c.p)), alpha_n = c.beta + std::log1p(std::exp(c.n));
+  return c.beta * x + (x > 0 ? alpha_p * x * x : alpha_n * (std::expm1(std::min(x, c.eps)) - x));
+}
+
+/// Slopes of xielu in x, p and n.
+struct XieluSlopes {
+  double x, p, n;
+};
+
+inline XieluSlopes xielu_slopes(double x, const XieluConstants& c) {
+  const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
+  if (x > 0) return {c.beta + 2 * std::log1p(std::exp(c.p)) * x, sigmoid(c.p) * x * x, 0};
+  const double rise = x < c.eps ? std::exp(x) : 0, alpha_n = c.beta + std::log1p(std::exp(c.n));
+  return {c.beta + alpha_n * (rise - 1), 0, sigmoid(c.n) * (std::expm1(std::min(x, c.eps)) - x)};
 }
 
 }  // namespace ztrain::kernels::reference

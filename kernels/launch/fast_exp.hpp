@@ -7,6 +7,11 @@
 
 #include "base/function.hpp"
 
+#ifdef __ASSOCIATIVE_MATH__
+#error \
+    "A source that ends in _reduce.cpp may not use fast_exp: reordered, adding and subtracting rounds nothing."
+#endif
+
 namespace ztrain::kernels {
 
 /// exp(x) in fp32: relative error below 2e-7 on [-86.5, 88], exactly 0 below -86.5, exp(88) above 88, NaN for

@@ -11,7 +11,7 @@ import speed
 import tests
 
 # Name of the check, test executable, filter of its cases.
-ONE_OF_EACH = (("a kernel", "unit_kernels_light", "Elementwise/*.ActivationsMatchTheReference"),
+ONE_OF_EACH = (("a kernel", "unit_kernels_activation", "Activations/*.MatchTheReference"),
                ("a product", "unit_kernels_heavy", "GemmTest.Bf16"),
                ("attention", "unit_kernels_attention", "Attention/*.AgreesWithTheReference"))
 

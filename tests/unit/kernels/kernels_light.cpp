@@ -7,8 +7,6 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/activation/activation.hpp"
-#include "kernels/activation/reference.hpp"
-#include "kernels/activation/xielu.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/reference.hpp"
 #include "kernels/norm/reference.hpp"
@@ -150,77 +148,6 @@ TYPED_TEST(Elementwise, NaNReachesTheOutputs) {
       EXPECT_EQ(std::isnan(static_cast<double>((*out)[i])), i == 43) << i;
   }
   for (const T value : run.dweight) EXPECT_TRUE(std::isnan(static_cast<double>(value)));
-}
-
-/// Names of the activations.
-constexpr const char* activations[] = {"silu", "gelu_tanh"};
-
-TYPED_TEST(Elementwise, ActivationsMatchTheReference) {
-  using T = TypeParam;
-  for (const char* name : activations)
-    for (const std::int64_t n : {1, 3, 257, 1000, 70000}) {
-      SCOPED_TRACE(testing::Message() << name << " " << n);
-      const ActivationKind kind = activation_kind(name);
-      auto gate = random<T>(n, 1, 6), up = random<T>(n, 2);
-      const auto dy = random<T>(n, 3);
-      gate[0] = static_cast<T>(-200.0f);  // exp overflows a float, silu is 0
-      if (n > 2) gate[1] = static_cast<T>(3e4f), gate[2] = static_cast<T>(-3e4f);
-      Array<T> y(gate.size()), dgate(gate.size()), dup(gate.size()), plain(gate.size()), dx(gate.size());
-      const auto in = [](const Array<T>& values) { return matrix(values, 1); };
-      gated_forward<T>(*this->exec, kind, in(gate), in(up), matrix(y, 1));
-      gated_backward<T>(*this->exec, kind, in(gate), in(up), in(dy), matrix(dgate, 1), matrix(dup, 1));
-      activation_forward<T>(*this->exec, kind, view(std::as_const(gate)), view(plain));
-      activation_backward<T>(*this->exec, kind, view(std::as_const(gate)), view(dy), view(dx));
-      const std::vector<double> ones(gate.size(), 1);
-      const auto expected = reference::gated_backward(name, doubles(gate), doubles(up), doubles(dy)),
-                 alone = reference::gated_backward(name, doubles(gate), ones, doubles(dy));
-      const double error = 10 * acc_error<T>;
-      expect_close(y, reference::gated_forward(name, doubles(gate), doubles(up)), error, "y");
-      expect_close(dgate, expected.dgate, error, "dgate");
-      expect_close(dup, expected.dup, error, "dup");
-      expect_close(plain, reference::gated_forward(name, doubles(gate), ones), error, "plain y");
-      expect_close(dx, alone.dgate, error, "dx");
-      activation_backward<T>(*this->exec, kind, view(std::as_const(gate)), view(dy), view(plain));
-      EXPECT_TRUE(same_bits(dx, plain));
-      gated_backward<T>(*this->exec, kind, in(gate), in(up), in(dy), matrix(gate, 1), matrix(up, 1));
-      EXPECT_TRUE(same_bits(dgate, gate) && same_bits(dup, up)) << "in place";
-    }
-}
-
-TYPED_TEST(Elementwise, XieluMatchesTheReferenceAndTheSlopesOfItsParameters) {
-  using T = TypeParam;
-  const double beta = 0.5, least = -1e-6;
-  for (const std::int64_t rows : heights)
-    for (const std::int64_t n : {1, 8, 250, 1030}) {
-      SCOPED_TRACE(testing::Message() << rows << " x " << n);
-      const auto x = random<T>(rows * n, 1, 3), dy = random<T>(rows * n, 2);
-      Array<T> constants{static_cast<T>(0.25f), static_cast<T>(-0.75f)}, y(x.size()), dx(x.size());
-      Array<acc_t<T>> dp{2}, dn{-3};
-      const XieluConstants<T> c{&constants[0], &constants[1], beta, least};
-      Array<char> workspace(static_cast<std::size_t>(xielu_backward_workspace_bytes(rows)));
-      xielu_forward<T>(*this->exec, c, matrix(x, rows), matrix(y, rows));
-      xielu_backward<T, acc_t<T>>(*this->exec, c, matrix(x, rows), matrix(dy, rows), matrix(dx, rows),
-                                  dp.data(), dn.data(), true, workspace.data());
-      std::vector<double> value, slope;
-      double p = 0, below = 0, size = 0;
-      const auto at = [&](double a, double up, double down) {
-        return reference::xielu(a, up, down, beta, least);
-      };
-      const double h = 1e-6;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const auto a = static_cast<double>(x[i]), d = static_cast<double>(dy[i]);
-        value.push_back(at(a, 0.25, -0.75));
-        slope.push_back(d * (at(a + h, 0.25, -0.75) - at(a - h, 0.25, -0.75)) / (2 * h));
-        p += d * (at(a, 0.25 + h, -0.75) - at(a, 0.25 - h, -0.75)) / (2 * h);
-        below += d * (at(a, 0.25, -0.75 + h) - at(a, 0.25, -0.75 - h)) / (2 * h);
-        size += std::abs(d) * a * a;
-      }
-      const double error = std::max(10 * acc_error<T>, 3e-8);
-      expect_close(y, value, error, "y");
-      expect_close(dx, slope, error, "dx");
-      EXPECT_NEAR(static_cast<double>(dp[0]), 2 + p, error * size + 1e-6);
-      EXPECT_NEAR(static_cast<double>(dn[0]), -3 + below, error * size + 1e-6);
-    }
 }
 
 /// Rows of a and b side by side.
