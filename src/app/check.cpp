@@ -10,6 +10,7 @@
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/hf/import.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
@@ -161,8 +162,9 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const auto of_model = std::ranges::count(graph.parameters, false, &model::Parameter::adapter);
   const bool leaves_head = config::is_explicit(deck, "model.tie_word_embeddings");
-  const std::int64_t bytes =
-      checkpoint::require_weights(deck.model.from, parameters, {.leaves_head = leaves_head});
+  const std::int64_t bytes = checkpoint::require_weights(
+      deck.model.from, parameters,
+      {.leaves_head = leaves_head, .architecture = &config::find_architecture(deck.model.family)});
   console.print(
       fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));
 }

@@ -73,12 +73,19 @@ struct FileTensor {
   bool transposed = false;     ///< the file has [inputs, outputs]
 };
 
+/// A tensor of files that is no parameter, such as a causal mask. Reading leaves it out.
+struct FileBuffer {
+  std::string_view tensor;        ///< name in files, with * for the layer's number
+  std::optional<double> value{};  ///< scalar that an export writes; none: an export writes no such tensor
+};
+
 struct Architecture {
   std::string_view family;                ///< model.family
   std::string_view hf_class, model_type;  ///< config.json's architectures and model_type
   std::string_view doc{};                 ///< one sentence, which the documentation prints after "family: "
   BlockStyle style{};
-  std::vector<FileTensor> files{};  ///< parameters that files keep under another name or form
+  std::vector<FileTensor> files{};    ///< parameters that files keep under another name or form
+  std::vector<FileBuffer> buffers{};  ///< tensors of files that are no parameters
   /// Rows for what differs from other architectures. architectures() adds the common ones. A key of [model]
   /// without a row has its default.
   std::vector<ModelKey> keys{};

@@ -5,6 +5,7 @@
 
 #include "base/json.hpp"
 #include "checkpoint/hf/import.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
@@ -91,7 +92,9 @@ std::vector<std::int32_t> eos_of(const ModelSource& source) {
 void read_weights(const ModelSource& source, const checkpoint::Place& place,
                   std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress) {
   if (source.kind == ModelSource::Kind::hugging_face)
-    checkpoint::import_weights(source.folder, place, shards, {.progress = progress});
+    checkpoint::import_weights(
+        source.folder, place, shards,
+        {.architecture = &config::find_architecture(source.deck.model.family), .progress = progress});
   else
     checkpoint::load(source.folder, place, shards,
                      {.others = checkpoint::OtherStates::skip, .progress = progress});

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "checkpoint/hf/export_folder.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
@@ -77,6 +78,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   p.options.max_shard_bytes = request.max_shard_bytes;
   p.options.content = request.content;
   p.options.keys = request.keys;
+  p.options.architecture = &config::find_architecture(deck.model.family);
   p.options.adapters = {deck.lora.alpha, deck.lora.dropout, adapters_base(metadata)};
   if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype);
   return p;

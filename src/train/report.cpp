@@ -91,6 +91,7 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   if (looks) add("tokenizer", warning_on_ends(data.tokenizer, deck.model.origin));
   add("length", length_line(deck, data));
   add("context", config::context_note(deck));
+  add("head", config::head_note(deck));
   add("dropout", config::dropout_note(deck.model));
   return lines;
 }

@@ -13,6 +13,7 @@
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/retention.hpp"
 #include "checkpoint/verify.hpp"
+#include "config/architectures.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_checkpoint.hpp"
@@ -238,6 +239,7 @@ void start_from_weights(Run& run) {
     return run.worker.import_weights(
         folder, {.computed = run.deck.precision.parameters,
                  .leaves_head = config::is_explicit(run.deck, "model.tie_word_embeddings"),
+                 .architecture = &config::find_architecture(run.deck.model.family),
                  .progress = [&](std::int64_t done, std::int64_t total) {
                    phase.at(share_of(done, total, "read"));
                  }});

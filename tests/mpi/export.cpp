@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/rank_group.hpp"
+#include "files/safetensors.hpp"
 #include "tests/support/checkpoint_ranks.hpp"
 
 namespace ztrain::export_test {
@@ -34,8 +34,8 @@ class Export : public CheckpointOfRanks {
 
 /// The values of a tensor of a folder's only file.
 std::vector<float> tensor_of(const fs::path& folder, const std::string& name, std::size_t& tensors) {
-  const auto file = PosixFile::open_to_read(folder / checkpoint::single_safetensors);
-  const auto found = checkpoint::read_safetensors(file);
+  const auto file = PosixFile::open_to_read(folder / single_safetensors);
+  const auto found = read_safetensors(file);
   tensors = found.size();
   for (const auto& t : found) {
     if (t.name != name) continue;

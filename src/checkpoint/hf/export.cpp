@@ -1,6 +1,7 @@
 #include "checkpoint/hf/export.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <vector>
@@ -102,19 +103,62 @@ class Exporter {
   /// Makes elements [begin, begin + count) of a tensor as they are to be written.
   void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
     const TensorSource& source = plan_.sources[tensor];
-    if (source.added) {
-      wide_.resize(static_cast<std::size_t>(block_items));
-      auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
-      read(source.parameter, begin, count, bytes, DType::f32);
-      merger_->add(*source.added, wide_.data(), begin, count);
-      convert(bytes, DType::f32, block_.data(), options_.dtype, count);
-    } else {
-      read(source.parameter, begin, count, block_.data(), options_.dtype);
+    const std::int64_t size = size_of(options_.dtype);
+    if (source.transposed) {
+      hold_transposed(tensor);
+      std::memcpy(block_.data(), turned_.data() + begin * size, static_cast<std::size_t>(count * size));
+    } else if (source.parts.empty()) {
+      convert(reinterpret_cast<const std::byte*>(&source.value), DType::f64, block_.data(), options_.dtype,
+              1);
+    }
+    for (const SourcePart& part : source.parts) {
+      if (source.transposed) break;
+      const std::int64_t first = std::max(begin, part.first),
+                         last = std::min(begin + count, part.first + elements(shape_of(part)));
+      if (first < last)
+        make_part(part, first - part.first, last - first, block_.data() + (first - begin) * size);
     }
     REQUIRE(all_finite(block_.data(), options_.dtype, count),
             "{}: {} holds NaN or infinity, or what {} cannot hold: export another checkpoint, or with "
             "another {}",
             checkpoint_.string(), plan_.tensors[tensor].name, name_of(options_.dtype), options_.keys.dtype);
+  }
+
+  const Shape& shape_of(const SourcePart& part) const {
+    return reader_.catalog().parameters[static_cast<std::size_t>(part.parameter)].shape;
+  }
+
+  /// Makes elements [begin, begin + count) of a parameter in the dtype of the export.
+  void make_part(const SourcePart& part, std::int64_t begin, std::int64_t count, std::byte* to) {
+    if (!part.added) {
+      read(part.parameter, begin, count, to, options_.dtype);
+      return;
+    }
+    wide_.resize(static_cast<std::size_t>(block_items));
+    auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
+    read(part.parameter, begin, count, bytes, DType::f32);
+    merger_->add(*part.added, wide_.data(), begin, count);
+    convert(bytes, DType::f32, to, options_.dtype, count);
+  }
+
+  /// Makes a whole tensor [inputs, outputs] of parameters [outputs, inputs], unless it is held already.
+  void hold_transposed(std::size_t tensor) {
+    if (turned_tensor_ == tensor) return;
+    const Shape& shape = plan_.tensors[tensor].shape;
+    const std::int64_t inputs = shape[0], outputs = shape[1], size = size_of(options_.dtype);
+    turned_.resize(static_cast<std::size_t>(inputs * outputs * size));
+    for (const SourcePart& part : plan_.sources[tensor].parts) {
+      const std::int64_t all = elements(shape_of(part));
+      for (std::int64_t begin = 0; begin < all; begin += block_items) {
+        const std::int64_t count = std::min(block_items, all - begin);
+        make_part(part, begin, count, block_.data());
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::int64_t at = part.first + begin + i, to = at % inputs * outputs + at / inputs;
+          std::memcpy(turned_.data() + to * size, block_.data() + i * size, static_cast<std::size_t>(size));
+        }
+      }
+    }
+    turned_tensor_ = tensor;
   }
 
   void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
@@ -133,7 +177,9 @@ class Exporter {
   ExportPlan plan_;
   std::optional<Merger> merger_;
   std::vector<std::byte> block_;
-  std::vector<float> wide_;  ///< a block before it is rounded
+  std::vector<float> wide_;        ///< a block before it is rounded
+  std::vector<std::byte> turned_;  ///< a whole tensor that files transpose
+  std::optional<std::size_t> turned_tensor_;
   std::int64_t begin_ = 0, end_ = 0, done_ = 0;
 };
 

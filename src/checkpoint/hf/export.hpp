@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.hpp"
+#include "config/architectures.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -32,6 +33,8 @@ struct ExportOptions {
   ExportContent content = ExportContent::model;
   AdapterFacts adapters{};
   ExportKeys keys{};
+  /// Says how files keep the parameters; null: each is a tensor of its own.
+  const config::Architecture* architecture = nullptr;
 };
 
 /// A small file beside the weights.
@@ -51,8 +54,9 @@ struct Exported {
 ///
 /// Collective over MPI_COMM_WORLD; side files are taken from rank 0. Each rank writes a contiguous part of
 /// the bytes, verifies the checksums of what it reads, and holds one block of the weights at a time; with
-/// adapters also the two factors of one tensor. progress gets this rank's bytes after each block, when all
-/// are written, and again and again while this rank waits for others.
+/// adapters also the two factors of one tensor, and of tensors that files transpose one whole tensor.
+/// progress gets this rank's bytes after each block, when all are written, and again and again while this
+/// rank waits for others.
 ///
 /// The folder is <folder>.tmp until all is written and synced, then gets its name, which must not exist. A
 /// <folder>.tmp that an interrupted export left is removed. If any rank fails, throws Error on every rank and

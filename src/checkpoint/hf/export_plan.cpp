@@ -1,29 +1,45 @@
 #include "checkpoint/hf/export_plan.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/error.hpp"
 #include "checkpoint/hf/adapters.hpp"
+#include "checkpoint/hf/tensor_parts.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
-constexpr std::size_t named = 3;  ///< most parameters that a message names
+constexpr std::size_t named_parameters = 3;  ///< most parameters that a message names
 
-void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dtype, TensorSource source) {
+void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dtype,
+         TensorSource source = {}) {
   plan.tensors.push_back({name, safetensors_dtype(dtype), dtype, shape, 0, elements(shape) * size_of(dtype)});
-  plan.sources.push_back(source);
+  plan.sources.push_back(std::move(source));
   plan.bytes += plan.tensors.back().bytes;
 }
 
-void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapters, DType dtype) {
-  for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
-    const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
-    if (is_adapter(parameter.name)) continue;
-    const auto found = adapters.of_weight.find(parameter.name);
-    const auto added = found == adapters.of_weight.end() ? std::nullopt : std::optional(found->second);
-    add(plan, parameter.name, parameter.shape, dtype, {p, added});
+/// Adds the tensors of the model as files of the architecture have them, each where its first part stands.
+void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapters,
+               const ExportOptions& options) {
+  const auto named = named_shapes(catalog.parameters);
+  const auto parts = tensor_parts(named, options.architecture);
+  std::map<std::string, std::size_t> places;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    if (is_adapter(named[p].name)) continue;
+    const auto [at, is_new] = places.try_emplace(parts[p].tensor, plan.tensors.size());
+    if (is_new) add(plan, parts[p].tensor, parts[p].shape, options.dtype, {{}, parts[p].transposed});
+    const auto found = adapters.of_weight.find(named[p].name);
+    const Shape& shape = named[p].shape;
+    plan.sources[at->second].parts.push_back(
+        {static_cast<std::int64_t>(p),
+         found == adapters.of_weight.end() ? std::nullopt : std::optional(found->second),
+         parts[p].first == 0 ? 0 : parts[p].first * (elements(shape) / shape[0])});
   }
+  if (options.architecture == nullptr) return;
+  for (const auto& [name, value] : written_buffers(named, *options.architecture))
+    add(plan, name, {}, options.dtype, {{}, false, value});
 }
 
 void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) {
@@ -31,20 +47,33 @@ void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) 
   std::size_t count = 0;
   for (const ParameterEntry& p : catalog.parameters) {
     if (is_adapter(p.name) || p.frozen) continue;
-    if (++count <= named) trained += (count > 1 ? ", " : "") + p.name;
+    if (++count <= named_parameters) trained += (count > 1 ? ", " : "") + p.name;
   }
   REQUIRE(
       count == 0,
       "{}: {} parameters of the model were trained besides the adapters (model.trainable), which adapters "
       "alone do not hold: {}{}; export the merged model instead",
-      checkpoint, count, trained, count > named ? ", ..." : "");
+      checkpoint, count, trained, count > named_parameters ? ", ..." : "");
+}
+
+/// Requires that each adapter is of a module that Hugging Face's model has. PEFT finds modules by name.
+void require_own_modules(const Catalog& catalog, const Adapters& adapters, const std::string& checkpoint,
+                         const ExportOptions& options) {
+  const auto named = named_shapes(catalog.parameters);
+  const auto parts = tensor_parts(named, options.architecture);
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    REQUIRE(parts[p].tensor == named[p].name || !adapters.of_weight.contains(named[p].name),
+            "{}: the adapter of {} cannot be exported alone: Hugging Face's model keeps that weight {} {}; "
+            "export the merged model instead ({} without adapters alone)",
+            checkpoint, named[p].name, parts[p].transposed ? "transposed, as" : "in", parts[p].tensor,
+            options.keys.folder);
 }
 
 void add_adapters(ExportPlan& plan, const Catalog& catalog, DType dtype) {
   for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
     const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
     if (is_adapter(parameter.name))
-      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype, {p, std::nullopt});
+      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype, {{{p, std::nullopt}}});
   }
 }
 
@@ -75,12 +104,13 @@ ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, co
   const Adapters adapters = find_adapters(catalog, checkpoint);
   plan.rank = adapters.rank;
   if (options.content == ExportContent::model) {
-    add_model(plan, catalog, adapters, options.dtype);
+    add_model(plan, catalog, adapters, options);
     share_out(plan, options.max_shard_bytes);
     return plan;
   }
   REQUIRE(plan.rank > 0, "{}: holds no adapters (lora.rank = 0): export the model instead", checkpoint);
   require_base_frozen(catalog, checkpoint);
+  require_own_modules(catalog, adapters, checkpoint, options);
   add_adapters(plan, catalog, options.dtype);
   plan.files.push_back({"adapter_model.safetensors", 0, plan.tensors.size()});
   plan.adapter_config = adapter_config(catalog, adapters, options.adapters);

@@ -8,7 +8,7 @@
 
 #include "checkpoint/format/format.hpp"
 #include "checkpoint/hf/export.hpp"
-#include "checkpoint/hf/safetensors.hpp"
+#include "files/safetensors.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -17,10 +17,18 @@ struct AdapterPair {
   std::int64_t a = 0, b = 0;
 };
 
-/// Source of a tensor.
-struct TensorSource {
+/// A parameter that is a part of a tensor.
+struct SourcePart {
   std::int64_t parameter = 0;        ///< its place in the catalog
   std::optional<AdapterPair> added;  ///< adapter that is merged into it
+  std::int64_t first = 0;            ///< elements of the tensor before it, with the outputs first
+};
+
+/// Source of a tensor.
+struct TensorSource {
+  std::vector<SourcePart> parts;  ///< none: the tensor is a constant
+  bool transposed = false;
+  double value = 0;  ///< of a constant
 };
 
 /// A range of tensors that share a file.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.hpp"
@@ -28,28 +29,60 @@ std::string listing(const std::vector<std::string>& names, const char* what) {
                      names.size() > first.size() ? ", ..." : "");
 }
 
-/// Requires that the folder holds the parameters, with their shapes, and nothing else. Returns the adapters
-/// that it lacks.
-std::vector<std::string> require_parameters(const WeightSource& source, const fs::path& folder,
-                                            std::span<const ParameterShape> parameters) {
-  std::vector<std::string> missing, misshapen, unexpected, absent;
+/// Adds a name that is not in the list. Parts of one tensor are named once.
+void add_new(std::vector<std::string>& names, const std::string& name) {
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+struct Opened {
+  std::unique_ptr<WeightSource> source;  ///< has the parameters by their names
+  std::vector<std::string> absent;       ///< adapters that the folder lacks
+};
+
+/// Returns whether the model need not have a tensor. Throws Error for a constant of the architecture that has
+/// another value in the folder.
+bool may_be_left(WeightSource& files, const std::string& name, const config::Architecture* architecture) {
+  if (files.may_be_left(name)) return true;
+  const config::FileBuffer* buffer = architecture == nullptr ? nullptr : find_buffer(name, *architecture);
+  if (buffer == nullptr || !buffer->value || elements(files.shapes().at(name)) != 1) return buffer != nullptr;
+  float value = 0;
+  files.read(name, 0, 1, reinterpret_cast<std::byte*>(&value), DType::f32);
+  constexpr double rounding = 1.0 / 128;  // bf16 has 8 bits
+  REQUIRE(std::abs(static_cast<double>(value) - *buffer->value) <= rounding * std::abs(*buffer->value),
+          "model.from: tensor {} is {}, and ztrain computes {} with {} there", name, value,
+          architecture->hf_class, *buffer->value);
+  return true;
+}
+
+/// Opens a folder. Requires that it holds the parameters, with their shapes, and nothing else.
+Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> parameters,
+                       const config::Architecture* architecture) {
+  Opened opened{open_weights(folder), {}};
+  WeightSource& files = *opened.source;
+  if (config::is_checkpoint(folder)) architecture = nullptr;
+  const auto named = named_shapes(parameters);
+  auto parts = tensor_parts(named, architecture);
+  std::vector<std::string> missing, misshapen, unexpected;
   std::set<std::string> known;
-  for (const ParameterShape& p : parameters) {
-    known.insert(p.name);
-    const auto at = source.shapes().find(p.name);
-    if (at == source.shapes().end())
-      (p.adapter ? absent : missing).push_back(p.name);
-    else if (at->second != p.shape)
-      misshapen.push_back(
-          fmt::format("{} {} (the model's is {})", p.name, to_string(at->second), to_string(p.shape)));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (architecture != nullptr) parts[i] = find_part(parts[i], named[i], files.shapes());
+    const TensorPart& part = parts[i];
+    known.insert(part.tensor);
+    const auto at = files.shapes().find(part.tensor);
+    if (at == files.shapes().end())
+      add_new(parameters[i].adapter ? opened.absent : missing, part.tensor);
+    else if (at->second != part.shape)
+      add_new(misshapen, fmt::format("{} {} (the model's is {})", part.tensor, to_string(at->second),
+                                     to_string(part.shape)));
   }
-  for (const auto& [name, shape] : source.shapes())
-    if (!known.contains(name) && !source.may_be_left(name)) unexpected.push_back(name);
+  for (const auto& [name, shape] : files.shapes())
+    if (!known.contains(name) && !may_be_left(files, name, architecture)) unexpected.push_back(name);
   REQUIRE(missing.empty() && misshapen.empty() && unexpected.empty(),
           "model.from: '{}' does not hold the tensors of the model:{}{}{}\n{}", folder.string(),
           listing(missing, "missing"), listing(unexpected, "unexpected"),
-          listing(misshapen, "of another shape"), source.advice());
-  return absent;
+          listing(misshapen, "of another shape"), files.advice());
+  opened.source = with_parts(std::move(opened.source), named, parts);
+  return opened;
 }
 
 /// Compares the head of a folder with the embedding, for a model that has one weight for both. Transformers 4
@@ -200,9 +233,8 @@ std::unique_ptr<WeightSource> open_weights(const fs::path& folder) {
 
 Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,
                         const ImportOptions& options) {
-  const auto source = open_weights(folder);
-  Imported imported;
-  imported.absent = require_parameters(*source, folder, place.layout->parameters());
+  auto [source, absent] = open_parameters(folder, place.layout->parameters(), options.architecture);
+  Imported imported{0, std::move(absent)};
   TiedHead head(*source, folder, place.layout->parameters(), options);
   Importer importer(*source, head, folder, place, options);
   for (const StateShard& shard : shards) importer.count(shard);
@@ -213,8 +245,7 @@ Imported import_weights(const fs::path& folder, const Place& place, std::span<co
 
 std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters,
                              const ImportOptions& options) {
-  const auto source = open_weights(folder);
-  require_parameters(*source, folder, parameters);
+  const auto source = open_parameters(folder, parameters, options.architecture).source;
   TiedHead(*source, folder, parameters, options).require_same();
   std::int64_t bytes = 0;
   for (const ParameterShape& p : parameters)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.hpp"
+#include "config/architectures.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -26,18 +27,21 @@ struct ImportOptions {
   /// Whether the head is tied to the embedding. An lm_head.weight of the folder is then left out, whatever it
   /// holds.
   bool leaves_head = false;
+  /// Says how the files of a Hugging Face folder keep the parameters; null: each is a tensor of its own.
+  const config::Architecture* architecture = nullptr;
   Progress progress = {};
 };
 
 /// Fills the "model" shards from a folder; padding becomes zero. Not collective. Each rank reads the headers
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no
 /// other memory of the run. fp64, fp32, bf16 and fp16 weights become the shards' dtype, rounded to nearest
-/// even. A Hugging Face folder may hold rotary_emb.inv_freq, which is not read, and lm_head.weight for a tied
-/// head, which each rank compares in fp32 with its part of the embedding. Blocks of a checkpoint are compared
-/// with their checksums. Calls progress after each block. Throws Error that lists all missing, unexpected and
-/// wrongly shaped tensors, the first of each by name; for files that are missing, truncated, damaged or of
-/// another format; for weights that are or become NaN or infinite, with the tensor's name; and for a tied
-/// head that is not the embedding.
+/// even. A Hugging Face folder may hold buffers of its architecture and rotary_emb.inv_freq, which are not
+/// read, and lm_head.weight for a tied head, which each rank compares in fp32 with its part of the embedding.
+/// Its names may lack their first part ("model."). Of a parameter that the architecture's files fuse, they
+/// may have a tensor of its own instead. Blocks of a checkpoint are compared with their checksums. Calls
+/// progress after each block. Throws Error that lists all missing, unexpected and wrongly shaped tensors, the
+/// first of each by name; for files that are missing, truncated, damaged or of another format; for weights
+/// that are or become NaN or infinite, with the tensor's name; and for a tied head that is not the embedding.
 Imported import_weights(const std::filesystem::path& folder, const Place& place,
                         std::span<const StateShard> shards, const ImportOptions& options = {});
 

@@ -4,11 +4,11 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "checkpoint/format/convert.hpp"
-#include "checkpoint/hf/safetensors.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
+#include "files/safetensors.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -22,7 +22,7 @@ constexpr const char* folder_advice =
 
 /// Returns advice on a folder without safetensors files.
 std::string advice_on(const fs::path& folder) {
-  if (std::string gguf = config::gguf_in(folder); !gguf.empty()) return gguf;
+  if (std::string other = config::other_format_in(folder); !other.empty()) return other;
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (std::error_code unknown; fs::exists(folder / name, unknown))
       return fmt::format(

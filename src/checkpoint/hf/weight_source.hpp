@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "checkpoint/hf/tensor_parts.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -43,5 +46,11 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder);
 
 std::unique_ptr<WeightSource> open_safetensors_folder(const std::filesystem::path& folder);
 std::unique_ptr<WeightSource> open_checkpoint_weights(const std::filesystem::path& folder);
+
+/// Returns a source whose tensors are the parameters, read as parts of the tensors of `files`, and those
+/// tensors under their own names. Reads a transposed parameter by blocks, of which one is held.
+std::unique_ptr<WeightSource> with_parts(std::unique_ptr<WeightSource> files,
+                                         std::span<const NamedShape> parameters,
+                                         std::span<const TensorPart> parts);
 
 }  // namespace ztrain::checkpoint

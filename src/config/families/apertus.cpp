@@ -20,6 +20,7 @@ std::vector<Architecture> apertus() {
                  .before_mlp = "feedforward_layernorm",
                  .activation = "xielu",
                  .gate = ""},
+       .buffers = {{"model.layers.*.mlp.act_fn.beta", 0.5}, {"model.layers.*.mlp.act_fn.eps", -1e-6}},
        .keys = {must_say("hidden_act", R"("xielu")"),
                 no_attention_dropout,
                 attention_bias("false"),

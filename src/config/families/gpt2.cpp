@@ -43,6 +43,7 @@ std::vector<Architecture> gpt2() {
               "biases in all linear layers (GPT-2).",
        .style = {.norm = NormKind::layer, .activation = "gelu_tanh", .gate = "", .learned_positions = true},
        .files = gpt2_files(),
+       .buffers = {{"transformer.h.*.attn.bias"}, {"transformer.h.*.attn.masked_bias"}},
        .keys = {must_say("activation_function", R"("gelu_new")"),
                 dropped("resid_pdrop"),
                 dropped("embd_pdrop"),

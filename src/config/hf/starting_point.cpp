@@ -10,6 +10,7 @@
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
+#include "config/hf/own_head.hpp"
 #include "config/validate/refusals.hpp"
 #include "files/file.hpp"
 
@@ -76,16 +77,21 @@ StartingPoint from_checkpoint(const std::string& folder) {
 
 }  // namespace
 
-std::string gguf_in(const fs::path& folder) {
-  const auto ends = [](const char* ending) {
-    return [ending](const fs::path& path) { return path.extension() == ending; };
+std::string other_format_in(const fs::path& folder) {
+  const auto find = [&](const char* begin, const char* end) {
+    return entry_of(folder, [=](const fs::path& path) {
+      const std::string name = path.filename().string();
+      return name.starts_with(begin) && name.ends_with(end);
+    });
   };
-  const std::string gguf = entry_of(folder, ends(".gguf"));
-  if (gguf.empty() || !entry_of(folder, ends(".safetensors")).empty()) return "";
-  return fmt::format(
-      "it has weights for llama.cpp alone ('{}'): give the folder of the same model that has config.json and "
-      "safetensors files",
-      gguf);
+  constexpr const char* instead =
+      "give the folder of the same model that has config.json and safetensors files";
+  const std::string gguf = find("", ".gguf"), original = find("consolidated.", "");
+  if (!gguf.empty() && find("", ".safetensors").empty())
+    return fmt::format("it has weights for llama.cpp alone ('{}'): {}", gguf, instead);
+  if (!original.empty() && find("model", ".safetensors").empty())
+    return fmt::format("it has the files of the model's authors alone ('{}'): {}", original, instead);
+  return "";
 }
 
 std::string instead_of_model(const fs::path& folder) {
@@ -103,8 +109,8 @@ std::string instead_of_model(const fs::path& folder) {
       folder, [&](const fs::path& path) { return fs::exists(path / checkpoint_metadata_file, error); });
   if (!checkpoint.empty())
     return fmt::format("it holds checkpoints: give one of them, such as '{}'", checkpoint);
-  const std::string gguf = gguf_in(folder);
-  return gguf.empty() ? "give the folder of a checkpoint or of a model" : gguf;
+  const std::string other = other_format_in(folder);
+  return other.empty() ? "give the folder of a checkpoint or of a model" : other;
 }
 
 void require_base_of_adapters(const Deck& deck) {
@@ -126,6 +132,12 @@ StartingPoint starting_point(const std::string& folder, bool trusted) {
           folder, checkpoint_metadata_file, instead_of_model(folder));
   StartingPoint point{file, folder, 0, hf_eos_if_valid(folder), hf_settings(folder, trusted), std::nullopt};
   point.positions = hf_positions(folder);
+  const auto tied = std::ranges::find(
+      point.settings, std::pair<std::string, std::string>("model.tie_word_embeddings", "true"));
+  if (tied != point.settings.end() && has_own_head(folder)) {
+    tied->second = "false";
+    point.own_head = true;
+  }
   return point;
 }
 

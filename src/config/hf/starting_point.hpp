@@ -23,6 +23,7 @@ struct StartingPoint {
   std::vector<std::int32_t> ends;  ///< tokens that end a text; for a checkpoint, those that its run recorded
   Settings settings;               ///< every key of [model] that shapes the model
   std::optional<Lora> adapters;    ///< adapters of a checkpoint that has some
+  bool own_head = false;           ///< whether the head is untied because it differs from the embedding
 };
 
 /// Returns whether the folder is a checkpoint and not a Hugging Face model.
@@ -34,8 +35,9 @@ void require_base_of_adapters(const Deck& deck);
 /// Returns a sentence on a folder that is neither a Hugging Face model nor a checkpoint, and what to do.
 std::string instead_of_model(const std::filesystem::path& folder);
 
-/// Returns a sentence on a folder that holds weights for llama.cpp alone; "" for others.
-std::string gguf_in(const std::filesystem::path& folder);
+/// Returns a sentence on a folder that holds GGUF files for llama.cpp alone, or the original files of Llama
+/// or Mistral (consolidated.00.pth, params.json) alone; "" for others.
+std::string other_format_in(const std::filesystem::path& folder);
 
 /// Reads a folder's config.json (config/hf/hf_config.hpp) or metadata.json. Throws Error, naming the file, if
 /// it is neither, cannot be read, or describes what ztrain cannot compute. trusted: model.trust_config.

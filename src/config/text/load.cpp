@@ -10,6 +10,7 @@
 #include "base/plain_text.hpp"
 #include "config/fields/presets.hpp"
 #include "config/fields/value.hpp"
+#include "config/hf/own_head.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/given.hpp"
 #include "config/validate/faults.hpp"
@@ -185,7 +186,7 @@ void apply_model_folder(Draft& draft, Files files) {
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;
     // The folder may hold a head of its own all the same.
-    if (key == "model.tie_word_embeddings" && before == "false" && given && !preset &&
+    if (key == "model.tie_word_embeddings" && given && !preset && (before == "false" || point.own_head) &&
         !is_checkpoint(folder)) {
       assign(field, before, draft.deck, draft.source[key]);
       continue;
@@ -193,7 +194,9 @@ void apply_model_folder(Draft& draft, Files files) {
     REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
             before, file, now,
             preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");
-    if (!given) draft.source[key] = file;
+    if (!given)
+      draft.source[key] =
+          key == "model.tie_word_embeddings" && point.own_head ? file + own_head_source : file;
   }
 }
 

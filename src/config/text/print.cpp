@@ -9,7 +9,9 @@
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "config/architectures.hpp"
 #include "config/fields/value.hpp"
+#include "config/hf/own_head.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
@@ -224,6 +226,14 @@ std::string context_note(const Deck& deck) {
   if (made_for == 0 || deck.data.sequence <= made_for) return "";
   return fmt::format("data.sequence ({}) is above the {} tokens that the model was made for",
                      deck.data.sequence, made_for);
+}
+
+std::string head_note(const Deck& deck) {
+  if (!source_of(deck, "model.tie_word_embeddings").ends_with(own_head_source)) return "";
+  return fmt::format(
+      "{} differs from {}, although config.json ties them (tie_word_embeddings): both are kept, as "
+      "transformers does; model.tie_word_embeddings = true keeps the embedding alone",
+      head_weight, embedding_weight);
 }
 
 std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters) {

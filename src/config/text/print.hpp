@@ -45,6 +45,9 @@ std::string offload_summary(const Deck& deck);
 /// Returns a note if data.sequence is above what the model of model.from was made for, else "".
 std::string context_note(const Deck& deck);
 
+/// Returns a note if the model of model.from has a head of its own although its config.json ties it, else "".
+std::string head_note(const Deck& deck);
+
 /// Returns "20.97M of 8.03B parameters (0.26%), adapters of rank 16 (alpha 32) on q_proj, v_proj"; "" if all
 /// are trained.
 std::string trained_summary(const Deck& deck, std::int64_t trained, std::int64_t parameters);

@@ -1,5 +1,5 @@
 // Headers of safetensors files, sound and hostile.
-#include "checkpoint/hf/safetensors.hpp"
+#include "files/safetensors.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

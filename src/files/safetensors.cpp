@@ -1,4 +1,4 @@
-#include "checkpoint/hf/safetensors.hpp"
+#include "files/safetensors.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 
-namespace ztrain::checkpoint {
+namespace ztrain {
 namespace {
 
 using nlohmann::json;
@@ -191,4 +191,4 @@ std::string safetensors_index(const std::map<std::string, std::string>& file_of,
   return json_text(json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", file_of}}, 2) + "\n";
 }
 
-}  // namespace ztrain::checkpoint
+}  // namespace ztrain

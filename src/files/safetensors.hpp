@@ -16,7 +16,7 @@
 #include "base/shape.hpp"
 #include "files/posix_file.hpp"
 
-namespace ztrain::checkpoint {
+namespace ztrain {
 
 inline constexpr std::int64_t largest_safetensors_header = 100'000'000;  ///< bytes; the format's limit
 
@@ -55,4 +55,4 @@ std::string safetensors_index(const std::map<std::string, std::string>& file_of,
 inline constexpr const char* single_safetensors = "model.safetensors";
 inline constexpr const char* safetensors_index_name = "model.safetensors.index.json";
 
-}  // namespace ztrain::checkpoint
+}  // namespace ztrain

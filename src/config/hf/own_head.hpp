@@ -1,0 +1,17 @@
+#pragma once
+// Finds a head in a Hugging Face folder whose config.json ties the head to the embedding. Transformers keeps
+// the two apart if they differ.
+
+#include <string>
+
+namespace ztrain::config {
+
+/// Returns whether the folder has a head and an embedding of one shape and dtype whose values differ.
+/// Compares pieces spread evenly over the two tensors, some megabytes at most, and stops at the first
+/// difference. Returns false for a folder without readable weights. Reading the weights compares all.
+bool has_own_head(const std::string& folder);
+
+/// Tells why a model has a head of its own; ends the source of model.tie_word_embeddings.
+inline constexpr const char* own_head_source = ", and an lm_head.weight of its own beside it";
+
+}  // namespace ztrain::config
