@@ -162,9 +162,11 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const auto of_model = std::ranges::count(graph.parameters, false, &model::Parameter::adapter);
   const bool leaves_head = config::is_explicit(deck, "model.tie_word_embeddings");
-  const std::int64_t bytes = checkpoint::require_weights(
-      deck.model.from, parameters,
-      {.leaves_head = leaves_head, .architecture = &config::find_architecture(deck.model.family)});
+  const std::int64_t bytes =
+      checkpoint::require_weights(deck.model.from, parameters,
+                                  {.leaves_head = leaves_head,
+                                   .added = checkpoint::added_rows(deck),
+                                   .architecture = &config::find_architecture(deck.model.family)});
   console.print(
       fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));
 }

@@ -39,12 +39,16 @@ struct Model {
   std::string preset;            ///< "custom" takes the dims below
   /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
   std::string from;
-  bool trust_config = false;  ///< whether a config.json that asks for code of its own is believed
+  bool trust_config = false;    ///< whether a config.json that asks for code of its own is believed
+  std::int64_t add_tokens = 0;  ///< rows that the vocabulary of that model gets besides
+  std::string new_rows;         ///< mean | normal
   std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none
   /// Not a key: tokens that the model was made for, by its own word; 0: not known.
   std::int64_t origin_positions = 0;
   /// Not a key: tokens that end a text, from the model that weights come from or from the data.
   std::vector<std::int32_t> ends;
+  /// Not a key: folder of the tokenizer that the data were made with, by their own word; "": not known.
+  std::string tokenizer_folder;
   std::int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0,
                num_key_value_heads = 0, head_dim = 0, vocab_size = 0;
   /// Tokens that the model was made for; learned positions are a table of so many rows. 0: not known.

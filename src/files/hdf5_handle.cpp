@@ -32,19 +32,20 @@ std::string kept_elsewhere(hid_t dataset) {
 
 constexpr const char* unreadable = "{}: the attribute {} of '{}' cannot be read";
 
-/// The attribute, which holds exactly one item of the class: so one item's memory is enough to read it into.
-/// None where there is no such attribute.
-Handle open_attribute(const Root& root, const char* name, H5T_class_t items, const char* item) {
+/// Opens the attribute, which holds at most `most` items of the class. The handle is empty if there is no
+/// such attribute.
+Handle open_attribute(const Root& root, const char* name, H5T_class_t items, const char* item,
+                      hssize_t most = 1) {
   if (H5Aexists(root.file, name) <= 0) return {};
   Handle attribute(H5Aopen(root.file, name, H5P_DEFAULT), H5Aclose);
   REQUIRE(attribute, unreadable, root.key, name, root.path);
   const Handle type(H5Aget_type(attribute), H5Tclose);
   const Handle space(H5Aget_space(attribute), H5Sclose);
-  REQUIRE(H5Tget_class(type) == items, "{}: the attribute {} of '{}' must be one {}, but is of another type",
-          root.key, name, root.path, item);
+  REQUIRE(H5Tget_class(type) == items, "{}: the attribute {} of '{}' must be {} {}, but is of another type",
+          root.key, name, root.path, most == 1 ? "one" : "a list of", item);
   const hssize_t count = H5Sget_simple_extent_npoints(space);
-  REQUIRE(count == 1, "{}: the attribute {} of '{}' must be one {}, but is {} of them", root.key, name,
-          root.path, item, count);
+  REQUIRE(count >= 1 && count <= most, "{}: the attribute {} of '{}' must be {} {}, but is {} of them",
+          root.key, name, root.path, most == 1 ? "one" : fmt::format("1 to {}", most), item, count);
   return attribute;
 }
 
@@ -185,6 +186,16 @@ std::optional<std::int64_t> integer_attribute(const Root& root, const char* name
   std::int64_t value = 0;
   REQUIRE(H5Aread(attribute, H5T_NATIVE_INT64, &value) >= 0, unreadable, root.key, name, root.path);
   return value;
+}
+
+std::vector<std::int64_t> integer_list_attribute(const Root& root, const char* name) {
+  constexpr std::size_t most = 100;
+  const Handle attribute = open_attribute(root, name, H5T_INTEGER, "integers", most);
+  if (!attribute) return {};
+  const Handle space(H5Aget_space(attribute), H5Sclose);
+  std::vector<std::int64_t> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)));
+  REQUIRE(H5Aread(attribute, H5T_NATIVE_INT64, values.data()) >= 0, unreadable, root.key, name, root.path);
+  return values;
 }
 
 }  // namespace ztrain::hdf5

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "files/input_file.hpp"
 
@@ -91,5 +92,9 @@ struct Root {
 /// Under the lock.
 std::string string_attribute(const Root& root, const char* name);
 std::optional<std::int64_t> integer_attribute(const Root& root, const char* name);
+
+/// Returns the items of an attribute of 1 to 100 integers; none if there is no such attribute. Throws Error
+/// as integer_attribute.
+std::vector<std::int64_t> integer_list_attribute(const Root& root, const char* name);
 
 }  // namespace ztrain::hdf5

@@ -1,5 +1,6 @@
 #include "generate/model_source.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -85,8 +86,10 @@ Context context_of(const ModelSource& source) {
 }
 
 std::vector<std::int32_t> eos_of(const ModelSource& source) {
-  const auto own = source.origin.empty() ? std::vector<std::int32_t>{} : config::hf_eos(source.origin);
-  return own.empty() ? source.ends : own;
+  auto ends = source.origin.empty() ? std::vector<std::int32_t>{} : config::hf_eos(source.origin);
+  for (const std::int32_t end : source.ends)
+    if (std::ranges::count(ends, end) == 0) ends.push_back(end);
+  return ends;
 }
 
 void read_weights(const ModelSource& source, const checkpoint::Place& place,

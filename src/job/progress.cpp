@@ -157,6 +157,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
   j["model_positions"] = deck.model.origin_positions;
   j[config::ends_key] = deck.model.ends;
+  j["tokenizer_folder"] = deck.model.tokenizer_folder;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline}, {"replicate", deck.mesh.replicate},
@@ -236,7 +237,8 @@ config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoi
   REQUIRE(metadata.contains("deck") && metadata.at("deck").is_string(), "{}: its metadata has no deck",
           checkpoint);
   // The dims are in the deck: the folder that they came from may be gone.
-  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck", {"model.from="});
+  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck",
+                            {"model.from=", "model.add_tokens=0"});
 }
 
 }  // namespace ztrain::job

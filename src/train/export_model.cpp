@@ -6,12 +6,16 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "checkpoint/hf/export_folder.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
+#include "config/hf/special_tokens.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
 #include "job/require_checkpoint.hpp"
@@ -27,31 +31,54 @@ constexpr checkpoint::ExportKeys deck_keys{"checkpoint.export", "checkpoint.expo
 
 constexpr std::int64_t largest_companion = 1 << 28;  ///< bytes; the largest tokenizers take some 30 million
 
-/// Names of files that are copied beside a model's weights, because training does not change them.
-constexpr const char* companions[] = {"generation_config.json", "tokenizer.json",
-                                      "tokenizer_config.json",  "tokenizer.model",
-                                      "chat_template.jinja",    "special_tokens_map.json"};
+/// Names of a tokenizer's files, which are copied beside a model's weights because training does not change
+/// them.
+constexpr const char* companions[] = {"tokenizer.json",     "tokenizer_config.json",
+                                      "tokenizer.model",    "chat_template.jinja",
+                                      "chat_template.json", "special_tokens_map.json",
+                                      "added_tokens.json",  "vocab.json",
+                                      "merges.txt",         "tekken.json"};
+
+/// Returns the text of a file; none if the folder is "" or lacks it, or is gone, or may not be read.
+std::optional<std::string> text_in(const std::string& folder, const char* name) {
+  const fs::path path = fs::path(folder) / name;
+  std::error_code unknown;
+  if (folder.empty() || !fs::exists(path, unknown)) return std::nullopt;
+  return read_file(path, largest_companion);
+}
+
+/// Returns the folder of the tokenizer's files: that of the data's tokenizer, if its tokenizer.json is there
+/// with the hash that the data recorded and the one of model.from is another, else model.from.
+std::string tokenizer_folder(const config::Model& m, const std::string& recorded) {
+  const auto has_recorded = [&](const std::string& folder) {
+    const auto text = text_in(folder, "tokenizer.json");
+    return text && hex(hash_bytes(text->data(), text->size())) == recorded;
+  };
+  const bool other = !recorded.empty() && !has_recorded(m.from) && has_recorded(m.tokenizer_folder);
+  return other ? m.tokenizer_folder : m.from;
+}
 
 DType dtype_of(const config::Deck& deck, const std::string& given) {
   if (given != "auto") return dtype_from(given);
   return deck.precision.parameters == DType::f64 ? DType::f32 : deck.precision.parameters;
 }
 
-/// Returns config.json and the tokenizer's files of the folder model.from, from which the weights once came.
-/// If model.from is "", only config.json.
-std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dtype) {
+/// Returns config.json, generation_config.json if ids of special tokens are known, and the tokenizer's files.
+/// model.from is the folder from which the weights once came, or ""; `tokenizer` is the hash of the data's.
+std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dtype,
+                                              const std::string& tokenizer) {
   const config::Model& m = deck.model;
   // Positions whose frequencies RoPE scaling stretches are usable, although the run trained on fewer.
   const double stretched =
       m.rope_scaling == "llama3" ? m.rope_factor * static_cast<double>(m.rope_original_max_position) : 0;
   const auto positions = std::max(deck.data.sequence, static_cast<std::int64_t>(stretched));
   std::vector<checkpoint::SideFile> files{{"config.json", config::hf_config(m, dtype, positions)}};
-  if (m.from.empty()) return files;
-  for (const char* name : companions) {
-    const fs::path path = fs::path(m.from) / name;
-    std::error_code unknown;  // A folder that is gone or may not be read has no files to copy.
-    if (fs::exists(path, unknown)) files.push_back({name, read_file(path, largest_companion)});
-  }
+  constexpr const char* generation = "generation_config.json";
+  auto text = config::generation_config(m, files.front().text, text_in(m.from, generation));
+  if (!text.empty()) files.push_back({generation, std::move(text)});
+  const std::string folder = tokenizer_folder(m, tokenizer);
+  for (const char* name : companions)
+    if (auto companion = text_in(folder, name)) files.push_back({name, std::move(*companion)});
   return files;
 }
 
@@ -71,7 +98,12 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   job::require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = job::deck_of(metadata, request.checkpoint);
-  if (rank == 0) deck.model.from = metadata.value("model_from", "");
+  std::string tokenizer;  // hash
+  if (rank == 0) {
+    deck.model.from = metadata.value("model_from", "");
+    deck.model.tokenizer_folder = metadata.value("tokenizer_folder", "");
+    if (metadata.contains("data")) tokenizer = metadata.at("data").value("tokenizer", "");
+  }
   deck.model.ends = metadata.value(config::ends_key, deck.model.ends);
   PreparedExport p;
   p.options.dtype = dtype_of(deck, request.dtype);
@@ -80,7 +112,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   p.options.keys = request.keys;
   p.options.architecture = &config::find_architecture(deck.model.family);
   p.options.adapters = {deck.lora.alpha, deck.lora.dropout, adapters_base(metadata)};
-  if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype);
+  if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype, tokenizer);
   return p;
 }
 

@@ -20,8 +20,8 @@ struct ExportRequest {
 };
 
 /// Collective. Writes the folder; the ranks share the work (checkpoint/hf/export.hpp). Beside weights it has
-/// config.json and the tokenizer's files of model.from, beside adapters their configuration. Throws
-/// AgreedError.
+/// config.json, generation_config.json if ids of special tokens are known, and the tokenizer's files, beside
+/// adapters their configuration. Throws AgreedError.
 void export_model(const runtime::Session& session, telemetry::Console& console, const ExportRequest& request);
 
 /// Throws Error if the export at the end of a run would fail for a reason that is known before: the folder

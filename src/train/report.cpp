@@ -62,18 +62,17 @@ std::string job_line(const runtime::Session& session) {
                      job.empty() ? "" : ", SLURM job " + job);
 }
 
-/// Returns a warning if the data end texts with another token than the model's files. Generation and exports
-/// read the token from those files, even if the run starts from a later checkpoint.
-std::string warning_on_ends(const data::Tokenizer& tokenizer, const std::string& model_folder) {
+/// Returns a line if the data end texts, or turns of chats, with tokens that the model's files do not list.
+std::string line_on_ends(const data::Tokenizer& tokenizer, const std::string& model_folder) {
   if (tokenizer.hash.empty() || tokenizer.ends.empty() || model_folder.empty()) return "";
   const std::vector<std::int32_t> known = config::hf_eos_if_valid(model_folder);
-  const auto is_known = [&](std::int32_t end) { return std::ranges::count(known, end) > 0; };
-  if (known.empty() || std::ranges::any_of(tokenizer.ends, is_known)) return "";
+  std::vector<std::int32_t> added = tokenizer.ends;
+  std::erase_if(added, [&](std::int32_t end) { return std::ranges::count(known, end) > 0; });
+  if (known.empty() || added.empty()) return "";
   return fmt::format(
-      "warning: texts of the data end with token {}, but the files of {} end a text at {}: generation would "
-      "not stop at the token that the model learns; add the token to eos_token_id there, or prepare the data "
-      "with that tokenizer",
-      fmt::join(tokenizer.ends, ", "), model_folder, fmt::join(known, ", "));
+      "texts of the data end with token {}, and those of {} with {}: generation stops at each, and exports "
+      "list all (eos_token_id)",
+      fmt::join(added, ", "), model_folder, fmt::join(known, ", "));
 }
 
 }  // namespace
@@ -88,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
     for (const std::string& warning : data::warnings_on(deck)) add("data", warning);
   for (const std::string& warning : data.warnings) add("data", warning);
   if (looks) add("tokenizer", data::compare_with_model(data.tokenizer, deck.model.origin));
-  if (looks) add("tokenizer", warning_on_ends(data.tokenizer, deck.model.origin));
+  if (looks) add("tokenizer", line_on_ends(data.tokenizer, deck.model.origin));
   add("length", length_line(deck, data));
   add("context", config::context_note(deck));
   add("head", config::head_note(deck));

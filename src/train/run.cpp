@@ -38,9 +38,13 @@ void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
     for (config::Origin& origin : deck.origins)
       if (origin.key == "model.vocab_size") origin.source = "data.train";
   deck.model.vocab_size = data.vocab_size;
-  // A Hugging Face model keeps its own end tokens, even in checkpoints that outlive its folder.
-  const bool has_own = !deck.model.origin.empty() && !deck.model.ends.empty();
-  if (!has_own && !data.tokenizer.ends.empty()) deck.model.ends = data.tokenizer.ends;
+  deck.model.tokenizer_folder = data.tokenizer.folder;
+  // A model keeps its own end tokens. Prepared data add the ends that the run trains; bytes of a text add
+  // none.
+  std::vector<std::int32_t>& ends = deck.model.ends;
+  if (!ends.empty() && data.tokenizer.hash.empty()) return;
+  for (const std::int32_t end : data.tokenizer.ends)
+    if (std::ranges::count(ends, end) == 0) ends.push_back(end);
 }
 
 }  // namespace

@@ -239,6 +239,7 @@ void start_from_weights(Run& run) {
     return run.worker.import_weights(
         folder, {.computed = run.deck.precision.parameters,
                  .leaves_head = config::is_explicit(run.deck, "model.tie_word_embeddings"),
+                 .added = checkpoint::added_rows(run.deck),
                  .architecture = &config::find_architecture(run.deck.model.family),
                  .progress = [&](std::int64_t done, std::int64_t total) {
                    phase.at(share_of(done, total, "read"));

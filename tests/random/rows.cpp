@@ -181,7 +181,7 @@ const std::vector<std::string_view>& left_out() {
       "checkpoint.folder", "checkpoint.interval", "checkpoint.keep", "checkpoint.keep_every",
       "checkpoint.keep_best", "checkpoint.resume", "checkpoint.export", "checkpoint.export_dtype",
       "checkpoint.export_adapter", "evaluation.", "data.validation_fraction", "data.format", "model.preset",
-      "model.from", "model.trust_config",
+      "model.from", "model.add_tokens", "model.new_rows", "model.trust_config",
       // What is printed and watched.
       "metrics.", "watchdog.timeout", "watchdog.stragglers", "watchdog.non_finite", "watchdog.audit_limit",
       // What plans know of a machine, and what GPUs alone do.

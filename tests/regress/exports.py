@@ -8,6 +8,8 @@ import shutil
 import numpy as np
 
 import hf_model as hf
+import token_files
+import xxhash
 import ztrain_run as zt
 
 LORA = {"lora.rank": 3, "lora.alpha": 5, "lora.targets": ["q_proj", "v_proj", "model.layers.1.mlp.down_proj"]}
@@ -97,7 +99,7 @@ class AtTheEnd(hf.Models):
         self.assertEqual(result.code, 0, str(result))
         self.assertIn("left.tmp, which an interrupted export had left, was removed", result.out)
         self.assertEqual(hf.read_folder(self.folder / "left"), self.tensors)
-        self.assertEqual(sorted(files_of(self.folder / "left")), ["config.json", "model.safetensors"])
+        self.assertEqual(sorted(files_of(self.folder / "left")), ["config.json", "generation_config.json", "model.safetensors"])
 
     def test_what_lies_beside_the_weights_is_copied(self):
         """By one rank, so that it alone is refused where there is something else; and nobody waits for a pipe."""
@@ -112,6 +114,29 @@ class AtTheEnd(hf.Models):
         beside.write_bytes(content)
         exported = self.export(checkpoint, "beside", ranks=4)
         self.assertEqual((exported / "tokenizer.json").read_bytes(), content)
+
+    def test_exports_list_the_ends_of_the_model_and_of_the_data(self):
+        tokenizer = self.folder / "own_tokenizer"
+        tokenizer.mkdir()
+        for name in ("tokenizer.json", "chat_template.jinja"):
+            (tokenizer / name).write_text(f"the data's {name}")
+        beside = self.folder / "model" / "tokenizer.json"
+        beside.write_text("another")
+        self.addCleanup(beside.unlink)
+        about = {"vocab_size": 257, "eos_id": 13, "turn_end_ids": 7, "tokenizer_folder": str(tokenizer)}
+        about["tokenizer_hash"] = xxhash.xxh3_64((tokenizer / "tokenizer.json").read_bytes()).hexdigest()
+        token_files.write_tokens(self.folder / "turns.h5", 40 * [range(30)], None, about)
+        for model, ends in (("model", [12, 13, 7]), ("", [7, 13])):
+            keys = {**(self.model_keys() if not model else {}), "model.from": model, "data.train": "turns.h5"}
+            output = self.train(2, f"turns_{model}", {**self.STILL, **keys, "checkpoint.export": self.folder / f"ends_{model}"})
+            exported = self.folder / f"ends_{model}"
+            for file in ("config.json", "generation_config.json"):
+                self.assertEqual(json.loads((exported / file).read_text())["eos_token_id"], ends, file)
+            self.assertEqual((exported / "tokenizer.json").read_text(), "the data's tokenizer.json")
+            self.assertTrue((exported / "chat_template.jinja").exists())
+        (tokenizer / "tokenizer.json").write_text("has changed")
+        later = self.export(output / "checkpoints" / "step_1", "changed")
+        self.assertFalse((later / "tokenizer.json").exists())
 
     def test_a_rank_that_cannot_read_fails_all(self):
         checkpoint = self.folder / "broken"

@@ -154,6 +154,10 @@ class Models(zt.Case):
     # A step that changes nothing: the checkpoint after it holds what was read.
     STILL = {**zt.STILL, "run.steps": 1}
 
+    def model_keys(self):
+        keys = {f"model.{k}": v for k, v in CONFIG.items() if k in zt.SMALL_MODEL}
+        return {**keys, "model.head_dim": CONFIG["head_dim"]}
+
     def still(self, name, model, ranks=2, overrides=None):
         output = self.train(ranks, name, {**self.STILL, "model.from": model, **(overrides or {})})
         return output / "checkpoints" / "step_1"
@@ -181,10 +185,6 @@ class ReadAndWrite(Models):
         self.assertLess(abs(first[1] - first[2]), 1e-6 * first[1])
         drawn = self.train(1, "drawn", {**self.model_keys(), "model.from": ""})
         self.assertGreater(abs(zt.losses(drawn)[1][0] - first[1]), 1e-3, "the weights were not read")
-
-    def model_keys(self):
-        keys = {f"model.{k}": v for k, v in CONFIG.items() if k in zt.SMALL_MODEL}
-        return {**keys, "model.head_dim": CONFIG["head_dim"]}
 
     def test_what_was_read_is_written(self):
         for strategy in ("FULL_SHARD", "NO_SHARD"):
@@ -225,13 +225,13 @@ class ReadAndWrite(Models):
             self.assertEqual("above the 777 tokens" in result.out, noted, str(result))
 
     def test_texts_that_end_otherwise_than_the_models_are_noted(self):
-        for end, noted in ((5, True), (13, False), (-1, False)):
-            about = {"tokenizer_hash": "0" * 16, "vocab_size": 257, "eos_id": end}
+        for end, turn_end, noted in ((5, 13, "5"), (13, 7, "7"), (5, 7, "5, 7"), (13, 12, ""), (-1, 12, "")):
+            about = {"tokenizer_hash": "0" * 16, "vocab_size": 257, "eos_id": end, "turn_end_ids": turn_end}
             token_files.write_tokens(self.folder / "ends.h5", 40 * [range(30)], None, about)
             result = zt.run(0, ["check", self.deck, "--data.train=ends.h5"])
             self.assertEqual(result.code, 0, str(result))
-            told = r"warning: texts of the data end with token 5, but the files of \S+/model end a text at 12, 13: "
-            (self.assertRegex if noted else self.assertNotRegex)(result.out, told)
+            told = rf"texts of the data end with token {noted}, and those of \S+/model with 12, 13: generation stops at"
+            (self.assertRegex if noted else self.assertNotRegex)(result.out, told if noted else "texts of the data end with")
 
     def test_a_tied_head_may_be_there_or_not(self):
         config = {"tie_word_embeddings": True}

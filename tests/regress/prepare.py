@@ -44,7 +44,7 @@ FORGETFUL = (
 class Framed:
     """A tokenizer of characters, whose texts begin with <s> and end with </s>."""
 
-    bos_id, eos_id, special = 1, 2, ["<s>", "</s>"]
+    bos_id, eos_id, special, special_ids, decode = 1, 2, ["<s>", "</s>"], {1, 2}, str
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     template = (
         "{{ bos_token }}{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{{ eos_token }}{% endfor %}"
@@ -391,8 +391,8 @@ class Prepare(zt.Case):
         self.assertLess(losses[60][0], 0.5 * losses[1][0])
         self.assertLess(zt.validation_losses(output)[60], 0.5 * losses[1][0])
         with h5py.File(self.folder / "sums.h5") as file:
-            self.assertRegex(file.attrs["tokenizer_hash"], "^[0-9a-f]{16}$")
-            self.assertRegex(file.attrs["chat_template_hash"], "^[0-9a-f]{16}$")
+            self.assertRegex(file.attrs["tokenizer_hash"] + file.attrs["chat_template_hash"], "^[0-9a-f]{32}$")
+            self.assertEqual([*file.attrs["turn_end_ids"], "tokenizer_folder" in file.attrs], [256, False])
 
 
 if __name__ == "__main__":

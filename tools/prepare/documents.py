@@ -17,11 +17,11 @@ class Options:
 
 
 class Document:
-    """ids and mask, two lists of one length; too_long: it is or was longer than --max-length; chat: a chat template
-    made it."""
+    """ids and mask, two lists of one length; too_long: it is or was longer than --max-length; turn_ends: the special
+    tokens at which its trained turns end, or None if no chat template made it."""
 
-    def __init__(self, ids, mask, too_long=False, chat=False):
-        self.ids, self.mask, self.too_long, self.chat = ids, mask, too_long, chat
+    def __init__(self, ids, mask, too_long=False, turn_ends=None):
+        self.ids, self.mask, self.too_long, self.turn_ends = ids, mask, too_long, turn_ends
 
 
 class Maker:
@@ -52,7 +52,18 @@ class Maker:
             ids, mask = ids[:most], mask[:most]
         if not any(mask[1:]):  # the first token is no target
             raise Dropped("no token to predict")
-        return Document(ids, mask, too_long, chat)
+        return Document(ids, mask, too_long, self.turn_ends(ids, mask) if chat else None)
+
+    def turn_ends(self, ids, mask):
+        """The special tokens that end runs of trained tokens, where only space may follow within the run."""
+        found, special = set(), self.tokenizer.special_ids
+        for at in range(len(ids)):
+            if mask[at] and (at + 1 == len(ids) or not mask[at + 1]):
+                end = at
+                while end > 0 and mask[end] and ids[end] not in special and not self.tokenizer.decode(ids[end : end + 1]).strip():
+                    end -= 1
+                found |= {ids[end]} & special if mask[end] else set()
+        return found
 
     def plain(self, text):
         if not text.strip():

@@ -35,7 +35,7 @@ class Files:
         if not output.parent.is_dir():
             raise InputError(output.parent, "is no folder; make it first")
         self.writers, self.counts = [], [Counts() for _ in self.paths]
-        self.chat = [False for _ in self.paths]
+        self.turn_ends = [None for _ in self.paths]  # those of its chats; None for a file without any
         try:
             for path in self.paths:
                 self.writers.append(Writer(path, tokenizer))
@@ -43,10 +43,11 @@ class Files:
             self.abandon()
             raise
 
-    def add(self, which, ids, mask, chat):
+    def add(self, which, ids, mask, turn_ends):
         self.writers[which].add(ids, mask)
         self.counts[which].add(ids, mask)
-        self.chat[which] = self.chat[which] or chat
+        if turn_ends is not None:
+            self.turn_ends[which] = (self.turn_ends[which] or set()) | turn_ends
 
     def close(self, template, dropped, inputs):
         """inputs: what the documents come from, as text."""
@@ -55,8 +56,8 @@ class Files:
                 elsewhere = [f"all {w.documents} fell to {w.path}: give another --validation or --seed" for w in self.writers if w.documents]
                 why = "; ".join([*dropped.lines(), *elsewhere]) or "there are none"
                 raise InputError(path, f"would hold no document of {inputs} ({why})")
-        for writer, chat in zip(self.writers, self.chat):
-            writer.close(template if chat else None)
+        for writer, turn_ends in zip(self.writers, self.turn_ends):
+            writer.close(*((None,) if turn_ends is None else (template, turn_ends)))
         for writer in self.writers:
             writer.publish()
 
@@ -77,12 +78,12 @@ def prepare(args, tokenizer, files):
         if batch.skipped and "error" not in dropped.found:
             print(f"the first error: {batch.skipped}")
         dropped.merge(batch.dropped)
-        for ids, mask, chat in batch.documents:
+        for ids, mask, turn_ends in batch.documents:
             if shown < args.show:
                 shown += 1
                 print(example(tokenizer, ids, mask, shown, sys.stdout.isatty()))
             which = args.validation > 0 and held_out(ids, args.validation, args.seed)
-            files.add(int(which), ids, mask, chat)
+            files.add(int(which), ids, mask, turn_ends)
         progress.show(sum(w.documents for w in files.writers), sum(c.tokens for c in files.counts), size)
     progress.close()
     return dropped, too_long

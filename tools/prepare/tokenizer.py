@@ -1,7 +1,7 @@
 """Tokenizers behind one face: Hugging Face's, through transformers or tokenizers, and plain bytes.
 
-Each has: name; file_bytes, what its hash is of; vocab_size; eos_id, bos_id (None for none); special, the texts of its
-special tokens; tokens, {"bos_token": text, ...}; template, the text of its chat template or None; encode(text) without
+Each has: name; folder, which holds its tokenizer.json, or None; file_bytes, what its hash is of; vocab_size; eos_id,
+bos_id (None for none); special, the texts of its special tokens; special_ids, the set of their ids; tokens, {"bos_token": text, ...}; template, the text of its chat template or None; encode(text) without
 tokens of its own at the ends; decode(ids).
 """
 
@@ -27,8 +27,8 @@ class Bytes:
 
     def __init__(self):
         self.name, self.file_bytes, self.vocab_size = "bytes", b"bytes", 257
-        self.eos_id, self.bos_id = 256, None
-        self.special, self.tokens, self.template = [self.END], {"eos_token": self.END}, BYTES_TEMPLATE
+        self.eos_id, self.bos_id, self.folder = 256, None, None
+        self.special, self.special_ids, self.tokens, self.template = [self.END], {256}, {"eos_token": self.END}, BYTES_TEMPLATE
 
     def encode(self, text):
         ids = []
@@ -48,16 +48,17 @@ class Bytes:
 
 
 class HuggingFace:
-    """backend: a tokenizers.Tokenizer."""
+    """backend: a tokenizers.Tokenizer; folder: of its tokenizer.json, or None."""
 
-    def __init__(self, name, backend, file_bytes, tokens, template):
+    def __init__(self, name, folder, backend, file_bytes, tokens, template):
         self.name, self.backend, self.file_bytes = name, backend, file_bytes
+        self.folder = folder and pathlib.Path(folder).resolve()
         backend.no_truncation()
         backend.no_padding()
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self.tokens = {k: v for k, v in tokens.items() if v}
-        added = backend.get_added_tokens_decoder().values()
-        self.special = [token.content for token in added if token.special]
+        added = {id: token.content for id, token in backend.get_added_tokens_decoder().items() if token.special}
+        self.special, self.special_ids = list(added.values()), set(added)
         self.eos_id = self.id_of("eos_token")
         self.bos_id = self.id_of("bos_token")
         # Does the tokenizer itself put the token of the beginning before a text?
@@ -108,7 +109,7 @@ def from_folder(name):
     config = read_json(folder / "tokenizer_config.json")
     named = {**read_json(folder / "special_tokens_map.json"), **config}
     tokens = {key: token_text(named.get(key)) for key in NAMED}
-    return HuggingFace(str(name), backend, file_bytes, tokens, template_in(folder, config))
+    return HuggingFace(str(name), folder, backend, file_bytes, tokens, template_in(folder, config))
 
 
 def read_json(path):
@@ -153,4 +154,4 @@ def from_transformers(name):
         raise TokenizerError(f"--tokenizer {name} has no fast tokenizer; save one as tokenizer.json")
     file_bytes = pathlib.Path(path).read_bytes() if path else backend.to_str().encode()
     tokens = {key: getattr(tokenizer, key, None) for key in NAMED}
-    return HuggingFace(name, backend, file_bytes, tokens, default_of(tokenizer.chat_template))
+    return HuggingFace(name, path and pathlib.Path(path).parent, backend, file_bytes, tokens, default_of(tokenizer.chat_template))

@@ -35,7 +35,7 @@ class Batch:
     """What became of some records, in their order: arrays of ids and masks, and counts."""
 
     def __init__(self):
-        self.documents = []  # (ids, mask, chat)
+        self.documents = []  # (ids, mask, turn_ends)
         self.dropped = Drops()
         self.too_long, self.bytes = 0, 0
         self.error = None  # that ends the work
@@ -64,7 +64,7 @@ class Worker:
                 continue
             batch.too_long += document.too_long
             mask = np.array(document.mask, np.uint8)
-            batch.documents.append((np.array(document.ids, np.int32), mask, document.chat))
+            batch.documents.append((np.array(document.ids, np.int32), mask, document.turn_ends))
         return batch
 
 

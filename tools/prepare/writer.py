@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 FORMAT = 1
+LONGEST = 1000  # bytes of a text that a run reads from an attribute
 BUFFER = 1 << 20  # tokens
 
 
@@ -120,6 +121,9 @@ class Writer:
     def attributes(self, tokenizer):
         self.file.attrs["ztrain_format"] = FORMAT
         self.file.attrs["tokenizer"] = tokenizer.name
+        folder = str(tokenizer.folder or "")
+        if folder.isprintable() and 0 < len(os.fsencode(folder)) <= LONGEST:
+            self.file.attrs["tokenizer_folder"] = folder
         self.file.attrs["tokenizer_hash"] = hash_of(tokenizer.file_bytes)
         self.file.attrs["chat_template_hash"] = ""
         self.file.attrs["vocab_size"] = tokenizer.vocab_size
@@ -142,11 +146,13 @@ class Writer:
             column.flush()
         self.buffered = 0
 
-    def close(self, chat_template=None):
-        """chat_template: the text that any of the documents was made with."""
+    def close(self, chat_template=None, turn_ends=()):
+        """chat_template: the text that any of the documents was made with; turn_ends: where trained turns of chats end."""
         with writing(self.path):
             if chat_template is not None:
                 self.file.attrs["chat_template_hash"] = hash_of(chat_template.encode())
+            if turn_ends:
+                self.file.attrs["turn_end_ids"] = np.array(sorted(turn_ends), np.int32)
             if self.all_are_trained:  # every rank of a run would read as many bytes to learn nothing
                 del self.columns["loss_mask"]
             for name, column in self.columns.items():

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
+#include "checkpoint/hf/added_rows.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "checkpoint/host_window.hpp"
 #include "config/architectures.hpp"
@@ -54,10 +55,20 @@ bool may_be_left(WeightSource& files, const std::string& name, const config::Arc
   return true;
 }
 
+std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
+                                             std::span<const ParameterShape> parameters,
+                                             const ImportOptions& options) {
+  auto source = open_weights(folder);
+  const bool tied = std::ranges::count(parameters, config::head_weight, &ParameterShape::name) == 0;
+  return options.added.count > 0 ? with_added_rows(std::move(source), options.added, tied)
+                                 : std::move(source);
+}
+
 /// Opens a folder. Requires that it holds the parameters, with their shapes, and nothing else.
 Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> parameters,
-                       const config::Architecture* architecture) {
-  Opened opened{open_weights(folder), {}};
+                       const ImportOptions& options) {
+  Opened opened{open_with_rows(folder, parameters, options), {}};
+  const config::Architecture* architecture = options.architecture;
   WeightSource& files = *opened.source;
   if (config::is_checkpoint(folder)) architecture = nullptr;
   const auto named = named_shapes(parameters);
@@ -231,9 +242,15 @@ std::unique_ptr<WeightSource> open_weights(const fs::path& folder) {
   return config::is_checkpoint(folder) ? open_checkpoint_weights(folder) : open_safetensors_folder(folder);
 }
 
+AddedRows added_rows(const config::Deck& deck) {
+  const config::Model& m = deck.model;
+  return {m.add_tokens, m.new_rows == "normal", m.initializer_range,
+          static_cast<std::uint64_t>(deck.run.seed)};
+}
+
 Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,
                         const ImportOptions& options) {
-  auto [source, absent] = open_parameters(folder, place.layout->parameters(), options.architecture);
+  auto [source, absent] = open_parameters(folder, place.layout->parameters(), options);
   Imported imported{0, std::move(absent)};
   TiedHead head(*source, folder, place.layout->parameters(), options);
   Importer importer(*source, head, folder, place, options);
@@ -245,7 +262,7 @@ Imported import_weights(const fs::path& folder, const Place& place, std::span<co
 
 std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters,
                              const ImportOptions& options) {
-  const auto source = open_parameters(folder, parameters, options.architecture).source;
+  const auto source = open_parameters(folder, parameters, options).source;
   TiedHead(*source, folder, parameters, options).require_same();
   std::int64_t bytes = 0;
   for (const ParameterShape& p : parameters)

@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 #include "config/architectures.hpp"
+#include "config/deck.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -21,16 +22,29 @@ struct Imported {
   std::vector<std::string> absent;  ///< adapters that the folder lacks; their elements are zero
 };
 
+/// Rows that embedding and head get behind those of the folder.
+struct AddedRows {
+  std::int64_t count = 0;
+  bool drawn =
+      false;  ///< drawn with standard deviation `std` from `seed`; else the mean of the folder's rows
+  double std = 0;
+  std::uint64_t seed = 0;
+};
+
 struct ImportOptions {
   /// Type to which the model rounds the weights for computation; none: that of the shards.
   std::optional<DType> computed = {};
   /// Whether the head is tied to the embedding. An lm_head.weight of the folder is then left out, whatever it
   /// holds.
   bool leaves_head = false;
+  AddedRows added = {};
   /// Says how the files of a Hugging Face folder keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
   Progress progress = {};
 };
+
+/// Returns the rows that a deck adds (model.add_tokens).
+AddedRows added_rows(const config::Deck& deck);
 
 /// Fills the "model" shards from a folder; padding becomes zero. Not collective. Each rank reads the headers
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no

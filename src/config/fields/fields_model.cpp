@@ -135,6 +135,13 @@ std::vector<Field> model() {
           {KEY_OF(model, trust_config), "false", "", any(),
            "Whether a config.json of model.from that names code of its own (auto_map), which ztrain does not "
            "run, is read for its other keys all the same."}),
+      free({KEY_OF(model, add_tokens), "0", "tokens", between(0, 1 << 30),
+            "Tokens that are added to the vocabulary of model.from: the embedding and the head get so many "
+            "rows "
+            "more, and model.vocab_size is the sum."}),
+      free({KEY_OF(model, new_rows), R"("mean")", "", one_of({"mean", "normal"}),
+            "What the rows of model.add_tokens begin as. mean: the mean of the rows of model.from. normal: "
+            "drawn as initial weights are, from run.seed and model.initializer_range."}),
       numeric({KEY_OF(model, hidden_size), "512", "", between(1, 1 << 24), "Width of the residual stream."}),
       numeric({KEY_OF(model, intermediate_size), "1408", "", between(1, 1 << 24),
                "Width of the feed-forward layer."}),

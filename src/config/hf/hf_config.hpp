@@ -27,9 +27,8 @@ Settings hf_settings(const std::string& folder, bool trusted = false);
 
 /// Returns the text of a config.json that transformers reads as the same model. dtype is that of the weights
 /// beside it; max_positions is the longest sequence of training. Model::from, if it can be read, gives what
-/// training does not change: max_position_embeddings and the ids of special tokens. Without it eos_token_id
-/// is Model::ends, and unknown ids are null, because transformers has other defaults for missing ones. Throws
-/// Error if the model does not fit its family's class.
+/// training does not change: max_position_embeddings and the ids of special tokens
+/// (config/hf/special_tokens.hpp). Throws Error if the model does not fit its family's class.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
 /// Returns a note if the config.json of Model::from asks for dropout in training, which ztrain has none of;

@@ -9,6 +9,7 @@
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/hf/hf_keys.hpp"
+#include "config/hf/special_tokens.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::config {
@@ -47,24 +48,15 @@ std::int64_t positions_of(const Model& m, std::int64_t max_positions) {
   return m.max_position_embeddings > 0 ? m.max_position_embeddings : max_positions;
 }
 
-/// Returns one id, a list of them, or null.
-json ends_of(const Model& m) {
-  if (m.ends.size() == 1) return m.ends.front();
-  return m.ends.empty() ? json(nullptr) : json(m.ends);
-}
-
 /// Keeps what training does not change, from the model that the weights come from.
 void keep(const Model& m, const Architecture& a, json& config) {
   const std::string path = hf_config_path(m.from);
-  if (m.from.empty() || !file_exists(path)) return;
+  if (m.from.empty() || !file_exists(path)) return write_special_tokens(m, nullptr, config);
   const json original = read_hf_config(path);
+  write_special_tokens(m, &original, config);
   std::vector<const char*> keys{find_key(a, "model.max_position_embeddings")->hf};
   for (const ModelKey& row : a.keys)
     if (row.role == KeyRole::dropped) keys.push_back(row.hf);
-  for (const char* key : {"bos_token_id", ends_key, "pad_token_id"}) {
-    keys.push_back(key);
-    if (config[key].is_null()) config.erase(key);
-  }
   // The key has no effect if no layer has a window.
   if (find_hf(a, "max_window_layers") != nullptr && m.sliding_window == 0)
     keys.insert(keys.end(), {"sliding_window", "max_window_layers"});
@@ -99,9 +91,6 @@ std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
   deck.model.max_position_embeddings = positions_of(m, max_positions);
   json config{{"architectures", {a.hf_class}},
               {"model_type", a.model_type},
-              {"bos_token_id", nullptr},
-              {ends_key, ends_of(m)},
-              {"pad_token_id", nullptr},
               {"torch_dtype", hf_dtype(dtype)},
               {"use_cache", true}};
   write_keys(a, deck, config);

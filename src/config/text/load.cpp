@@ -158,16 +158,31 @@ void require_same_adapters(const Draft& draft, const StartingPoint& point) {
           draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
 }
 
+/// Returns whether the deck itself says how many tokens there are, those of model.add_tokens among them.
+bool says_whole_vocabulary(const Draft& draft) {
+  const std::string& source = draft.source.at("model.vocab_size");
+  return draft.deck.model.vocab_size > 0 && source != "default" && source.rfind("preset", 0) != 0;
+}
+
+/// Adds model.add_tokens to the vocabulary of the model or its preset.
+void add_tokens(Draft& draft, bool said) {
+  Model& m = draft.deck.model;
+  if (said || m.add_tokens == 0) return;
+  m.vocab_size += m.add_tokens;
+  draft.source["model.vocab_size"] += " and model.add_tokens";
+}
+
 /// Applies the model that model.from names. A key or preset that is also given must agree.
 void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
   if (folder.empty()) return;
+  const bool whole = says_whole_vocabulary(draft);
   if (files == Files::elsewhere && !file_exists(folder, "model.from")) {
     REQUIRE(draft.deck.model.preset != "custom" || draft.source["model.hidden_size"] != "default",
             "{}: '{}' is not here, and nothing else says what the model is: give model.preset or its dims "
             "besides",
             draft.source["model.from"], folder);
-    return;
+    return add_tokens(draft, whole);
   }
   const StartingPoint point = starting_point(folder, draft.deck.model.trust_config);
   const std::string& file = point.file;
@@ -183,6 +198,7 @@ void apply_model_folder(Draft& draft, Files files) {
                                            key == "model.vocab_size");
     const bool given = draft.source[key] != "default" && !derived;
     assign(field, value, draft.deck, file);
+    if (key == "model.vocab_size" && whole) draft.deck.model.vocab_size += draft.deck.model.add_tokens;
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;
     // The folder may hold a head of its own all the same.
@@ -198,6 +214,7 @@ void apply_model_folder(Draft& draft, Files files) {
       draft.source[key] =
           key == "model.tie_word_embeddings" && point.own_head ? file + own_head_source : file;
   }
+  add_tokens(draft, whole);
 }
 
 void require_given(const GivenKeys& given, const std::string& path, Faults& faults) {

@@ -25,6 +25,7 @@ constexpr OtherName other_name_rows[] = {
     {"model.preset", "flavor"},
     {"model.from", "model_name_or_path name_or_path pretrained_model_name_or_path", "It is a folder."},
     {"model.from", "hf_assets_path initial_load_path"},
+    {"model.add_tokens", "resize_token_embeddings new_tokens added_tokens"},
     {"model.hidden_size", "n_embd d_model embed_dim model.hidden model.dim model_dim"},
     {"model.intermediate_size", "ffn_hidden_size"},
     {"model.num_hidden_layers", "num_layers n_layer n_layers model.layers"},

@@ -168,6 +168,11 @@ constexpr Refusal table[]{
      }},
     {"model.frozen model.trainable lora.rank",
      "model.frozen freezes every parameter: nothing is left to train"},
+    {"model.add_tokens model.from",
+     "{at}: model.add_tokens = {model.add_tokens} adds tokens to the vocabulary of model.from, and there is "
+     "none: "
+     "set model.vocab_size, or model.from",
+     [](const Deck& d) { return d.model.add_tokens > 0 && d.model.from.empty(); }},
     {"lora.rank model.from lora.random_base",
      "{at}: lora.rank = {lora.rank} trains adapters of a model whose weights would be drawn at random: set "
      "model.from to the model that they belong to, or lora.random_base = true if random weights are what you "

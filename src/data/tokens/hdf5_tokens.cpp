@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -130,6 +131,29 @@ void Hdf5Tokens::open_documents(Part& part) const {
   part.mask_at = stretch_of(part.file, part.mask);
 }
 
+namespace {
+
+/// Reads eos_id, which ends texts, and turn_end_ids, at which the trained turns of chats end.
+void read_ends(const Root& root, Tokenizer& t) {
+  const std::int64_t ids = t.vocab_size > 0 ? t.vocab_size : most_ids;
+  const std::string limit = t.vocab_size > 0 ? fmt::format("its vocab_size ({})", ids) : fmt::to_string(ids);
+  const std::int64_t end = integer_attribute(root, "eos_id").value_or(-1);
+  REQUIRE(end >= -1 && end < ids,
+          "{}: the attribute eos_id of '{}' is {}, and neither -1 (none) nor an id below {}", root.key,
+          root.path, end, limit);
+  std::set<std::int32_t> ends;
+  if (end >= 0) ends.insert(static_cast<std::int32_t>(end));
+  for (const std::int64_t turn_end : integer_list_attribute(root, "turn_end_ids")) {
+    REQUIRE(turn_end >= 0 && turn_end < ids,
+            "{}: the attribute turn_end_ids of '{}' holds {}, which is no id below {}", root.key, root.path,
+            turn_end, limit);
+    ends.insert(static_cast<std::int32_t>(turn_end));
+  }
+  t.ends.assign(ends.begin(), ends.end());
+}
+
+}  // namespace
+
 void Hdf5Tokens::read_attributes(Part& part) const {
   const Root root{part.file, key_, part.path};
   const std::int64_t format = integer_attribute(root, "ztrain_format").value_or(0);
@@ -143,14 +167,8 @@ void Hdf5Tokens::read_attributes(Part& part) const {
   REQUIRE(t.vocab_size >= 0 && t.vocab_size <= most_ids,
           "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
           most_ids);
-  const std::int64_t end = integer_attribute(root, "eos_id").value_or(-1);
-  const std::int64_t ids = t.vocab_size > 0 ? t.vocab_size : most_ids;
-  REQUIRE(end >= -1 &&
-                  end<ids, "{}: the attribute eos_id of '{}' is {}, and neither -1 (none) nor an id below {}",
-                      key_, part.path, end, t.vocab_size> 0
-              ? fmt::format("its vocab_size ({})", ids)
-              : fmt::format("{}", ids));
-  if (end >= 0) t.ends = {static_cast<std::int32_t>(end)};
+  t.folder = string_attribute(root, "tokenizer_folder");
+  read_ends(root, t);
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }
 

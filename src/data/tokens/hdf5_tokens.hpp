@@ -5,8 +5,8 @@
 //                              increasing from 0 to N
 //   loss_mask         [N]      integers, optional: 1 for tokens that are to be predicted, else 0
 // and, as attributes of its root, all optional: ztrain_format (1), tokenizer, tokenizer_hash,
-// chat_template_hash, vocab_size, eos_id. tools/prepare_data.py writes such files; docs/data.md describes
-// them.
+// tokenizer_folder, chat_template_hash, vocab_size, eos_id, turn_end_ids. tools/prepare_data.py writes such
+// files; docs/data.md describes them.
 
 #include <string>
 #include <vector>

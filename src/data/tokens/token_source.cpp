@@ -139,7 +139,7 @@ Tokenizer joined(const Tokenizer& a, const Tokenizer& b, const std::string& key)
           "{}: '{}' and '{}' were made with different chat templates ({} and {}); prepare both with the same",
           key, a.chat_template_file, b.chat_template_file, a.chat_template_hash, b.chat_template_hash);
   Tokenizer all = a;
-  if (all.hash.empty()) all.file = b.file, all.name = b.name, all.hash = b.hash;
+  if (all.hash.empty()) all.file = b.file, all.name = b.name, all.hash = b.hash, all.folder = b.folder;
   if (all.chat_template_hash.empty()) {
     all.chat_template_file = b.chat_template_file;
     all.chat_template_hash = b.chat_template_hash;

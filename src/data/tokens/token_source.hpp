@@ -18,11 +18,13 @@ struct Tokenizer {
   std::string file;                ///< first file that says anything of it
   std::string name;                ///< name given to tools/prepare_data.py
   std::string hash;                ///< hash of the bytes of tokenizer.json
+  std::string folder;              ///< folder of that tokenizer.json when the file was made
   std::string chat_template_file;  ///< first file that was made with a chat template
   std::string chat_template_hash;  ///< hash of the text of the chat template
   std::string vocab_file;          ///< first file that names the largest vocabulary
   std::int64_t vocab_size = 0;
-  std::vector<std::int32_t> ends;  ///< tokens that end a text, in rising order; empty: not given
+  /// Tokens that end a text or a trained turn of a chat, in rising order; empty: not given.
+  std::vector<std::int32_t> ends;
 };
 
 /// Joins what two sources say. Throws Error naming key and both files if tokenizers or chat templates differ.

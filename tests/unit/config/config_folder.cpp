@@ -2,6 +2,7 @@
 #include "config_folder.hpp"
 
 #include "config/hf/hf_config.hpp"
+#include "config/hf/special_tokens.hpp"
 #include "config/hf/starting_point.hpp"
 
 namespace ztrain::config::config_folder_test {
@@ -208,10 +209,35 @@ TEST_F(Folder, SpecialTokensOfAnExportAreThoseOfItsModelOrItsData) {
   EXPECT_EQ(ids_of("", {4}), R"({"bos_token_id":null,"eos_token_id":4,"pad_token_id":null})");
   EXPECT_EQ(ids_of("", {4, 9}), R"({"bos_token_id":null,"eos_token_id":[4,9],"pad_token_id":null})");
   EXPECT_EQ(ids_of(with(R"("eos_token_id": [7, 8], "pad_token_id": null,)"), {4}),
-            R"({"eos_token_id":[7,8],"pad_token_id":null})");
+            R"({"eos_token_id":[7,8,4],"pad_token_id":null})");
+  EXPECT_EQ(ids_of(with(R"("eos_token_id": [7, 8],)"), {8, 7}), R"({"eos_token_id":[7,8]})");
+  write(R"({"eos_token_id": [7, 9]})", "generation_config.json");
+  EXPECT_EQ(ids_of(with(R"("eos_token_id": 7,)"), {7, 9}), R"({"eos_token_id":7})") << "no run added 9";
+  EXPECT_EQ(ids_of(with(R"("eos_token_id": 7,)"), {7, 9, 4}), R"({"eos_token_id":[7,4]})");
+  EXPECT_EQ(ids_of(base_config, {7, 9, 4}), R"({"eos_token_id":[7,9,4]})");
+  write("{}", "generation_config.json");
   EXPECT_EQ(ids_of(with(R"("eos_token_id": null, "bos_token_id": 3,)"), {4}),
             R"({"bos_token_id":3,"eos_token_id":4})");
   EXPECT_EQ(ids_of(base_config, {}), "{}");
+}
+
+TEST_F(Folder, GenerationStopsAtTheEndsOfTheModelAndOfItsData) {
+  write(std::string(base_config).insert(1, R"("eos_token_id": 7,)"));
+  Model m = deck_of(section()).model;
+  const std::string config = R"({"bos_token_id": 1, "eos_token_id": [7, 4], "pad_token_id": null, "a": 5})",
+                    own = R"({"eos_token_id": [7, 8], "top_p": 0.5})";
+  const auto made = [&](std::vector<std::int32_t> ends, const std::optional<std::string>& text) {
+    if (text) write(*text, "generation_config.json");
+    m.ends = std::move(ends);
+    const std::string written = generation_config(m, config, text);
+    return text == written || written.empty() ? written : json_text(parse_json(written));
+  };
+  EXPECT_EQ(made({7, 4}, std::nullopt), R"({"bos_token_id":1,"eos_token_id":[7,4]})");
+  EXPECT_EQ(made({7, 8}, own), own) << "byte for byte";
+  EXPECT_EQ(made({7, 8, 4}, own), R"({"eos_token_id":[7,8,4],"top_p":0.5})");
+  EXPECT_EQ(made({7, 4}, R"({"top_p": 0.5})"), R"({"eos_token_id":[7,4],"top_p":0.5})");
+  EXPECT_EQ(made({4}, "no JSON"), "no JSON");
+  EXPECT_EQ(generation_config(m, R"({"eos_token_id": null})", std::nullopt), "");
 }
 
 /// Where it says true, the files may hold a head of their own, which a deck may ask for.

@@ -250,6 +250,21 @@ TEST_F(Attributes, TokensThatEndTextsAreThoseOfAllFiles) {
   EXPECT_EQ(error("eos_id"), "is 300, and neither -1 (none) nor an id below its vocab_size (300)");
 }
 
+TEST_F(Attributes, TurnsOfChatsEndTextsToo) {
+  using Tokens = std::vector<std::int32_t>;
+  const std::int32_t vocab = 300, end = 9, ids[] = {12, 9, 5}, far = 300;
+  add_array("vocab_size", H5T_NATIVE_INT32, 1, &vocab);
+  add_array("turn_end_ids", H5T_NATIVE_INT32, 3, ids);
+  EXPECT_EQ(opened().ends, (Tokens{5, 9, 12}));
+  add_array("eos_id", H5T_NATIVE_INT32, 1, &end);
+  EXPECT_EQ(opened().ends, (Tokens{5, 9, 12}));
+  add_array("turn_end_ids", H5T_NATIVE_INT32, 1, &far);
+  EXPECT_EQ(error("turn_end_ids"), "holds 300, which is no id below its vocab_size (300)");
+  const std::vector<std::int32_t> many(101, 1);
+  add_array("turn_end_ids", H5T_NATIVE_INT32, 101, many.data());
+  EXPECT_EQ(error("turn_end_ids"), "must be 1 to 100 integers, but is 101 of them");
+}
+
 // ---- cost
 
 TEST_F(Opened, OpeningThatTakesLongIsSaid) {

@@ -359,10 +359,12 @@ TEST_F(Documents, TokenizersMustGoTogether) {
             "model.vocab_size (39) is below the vocabulary of '" + a + "' (40); give that or more");
   config::Deck fixed = deck(a, {"--model.vocab_size=39"});
   fixed.model.from = "my-llama";
-  EXPECT_EQ(error_of([&] { open_datasets(fixed); }),
-            "'" + a +
-                "' was made with another tokenizer ('some', 40 ids) than the model of model.from has "
-                "(model.vocab_size, 39): prepare it with the tokenizer of that model");
+  EXPECT_EQ(
+      error_of([&] { open_datasets(fixed); }),
+      "'" + a +
+          "' was made with another tokenizer ('some', 40 ids) than the model of model.from has "
+          "(model.vocab_size, 39): prepare it with the tokenizer of that model, or if it is that tokenizer "
+          "with new tokens set model.add_tokens = 1");
   const std::string b = tokenised("b.h5", "0011223344556677", "aa", 50);
   sets = open_datasets(deck(at("*.h5")));
   EXPECT_EQ(sets.vocab_size, 50);
