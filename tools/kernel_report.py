@@ -34,6 +34,8 @@ WIDE = {
     "gate_rows_backward": "both",
     "activate_all": "both",
     "activate_all_backward": "both",
+    "xielu_forward": "both",
+    "XieluRow": "both",
     "rope_apply": "both",
     "dropout": "both",
     "constant_init": "stores",
@@ -51,7 +53,7 @@ WIDE = {
     "LargestOfRows": "loads",
     "EncodeRows": "loads",
 }
-WRAPPERS = r"^(?:(?:Row)?PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|WholeRow<|Shifted<)"
+WRAPPERS = r"^(?:(?:Row)?PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|RowOfTeam<|WholeRow<|Shifted<)"
 
 
 # What Kokkos' own kernel says of the one inside it, demangled.

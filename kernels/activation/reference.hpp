@@ -65,7 +65,7 @@ struct XieluSlopes {
 inline XieluSlopes xielu_slopes(double x, const XieluConstants& c) {
   const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
   if (x > 0) return {c.beta + 2 * std::log1p(std::exp(c.p)) * x, sigmoid(c.p) * x * x, 0};
-  const double rise = x < c.eps ? std::exp(x) : 0, alpha_n = c.beta + std::log1p(std::exp(c.n));
+  const double rise = x > c.eps ? 0 : std::exp(x), alpha_n = c.beta + std::log1p(std::exp(c.n));
   return {c.beta + alpha_n * (rise - 1), 0, sigmoid(c.n) * (std::expm1(std::min(x, c.eps)) - x)};
 }
 

@@ -57,9 +57,9 @@ struct XieluFunction {
   }
   /// What alpha_n is multiplied by for x <= 0.
   KOKKOS_INLINE_FUNCTION ValueAndSlope<A> below(A x) const {
-    const A m = x < eps ? x : eps;
+    const A m = x > eps ? eps : x;  // keeps NaN
     const ExpAndRest<A> at = exp_and_rest(m);
-    return {at.rest + (m - x), (x < eps ? at.exp : A(0)) - 1};
+    return {at.rest + (m - x), (x > eps ? A(0) : at.exp) - 1};
   }
   KOKKOS_INLINE_FUNCTION A value(A x) const {
     return (x > 0 ? alpha_p * x * x : alpha_n * below(x).value) + beta * x;

@@ -239,12 +239,14 @@ TEST(SharedGradients, OfALayerThatIsUsedTwiceAreFiniteDifferences) {
   expect_finite_differences(probe);
 }
 
-TEST(ScaledAndCapped, AreFiniteDifferences) {
+TEST(ChangedGraphs, HaveFiniteDifferencesAsGradients) {
   kernels::initialize_backend();
-  Probe probe(model_of(variants[0]), DType::f64, program::Recompute{}, false, 1, test::scale_and_cap);
-  EXPECT_GT(std::abs(probe.loss() - Probe(model_of(variants[0]), DType::f64, program::Recompute{}).loss()),
-            1e-3);
-  expect_finite_differences(probe);
+  const double plain = Probe(model_of(variants[0]), DType::f64, program::Recompute{}).loss();
+  for (const GraphPass pass : {test::scale_and_cap, test::mix_activations}) {
+    Probe probe(model_of(variants[0]), DType::f64, program::Recompute{}, false, 1, pass);
+    EXPECT_GT(std::abs(probe.loss() - plain), 1e-3);
+    expect_finite_differences(probe);
+  }
 }
 
 /// Only layers of one piece are joined.

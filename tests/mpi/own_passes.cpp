@@ -89,28 +89,33 @@ TEST_F(OwnPasses, EvictingAnActivationChangesNoBit) {
       << "the activation did not go to the host";
 }
 
+using GraphPass = void (*)(model::Graph&, const Coordinate&);
+
 /// 257 words, which no number of ranks divides.
-TEST_F(OwnPasses, ScaledValuesAndCappedLogitsGiveTheSameGradientsOnEveryMesh) {
+TEST_F(OwnPasses, ScalesCapsAndActivationsGiveTheSameGradientsOnEveryMesh) {
   TinyModel m;
   m.dims.initializer_range = 0.3;
   m.dims.num_key_value_heads = 4;
   m.global = 4 * session().size();
-  const auto result = [&](int tensor, const char* strategy, bool changed) {
+  const auto result = [&](int tensor, const char* strategy, GraphPass pass) {
     MeshShape mesh;
     mesh[Axis::tensor] = tensor;
     mesh[Axis::shard] = session().size() / tensor;
     program::JobSpec spec = test::spec_for(m, mesh, strategy, test::precision_of(DType::f64));
     spec.tensor = model::decoder_tensor_plan(m.dims, tensor);
-    if (changed) spec.graph_passes.emplace_back(test::scale_and_cap);
+    if (pass) spec.graph_passes.emplace_back(pass);
     return test::step_result(session(), m, spec);
   };
-  const test::StepResult whole = result(1, "NO_SHARD", true);
-  EXPECT_GT(std::abs(whole.loss - result(1, "NO_SHARD", false).loss), 1e-3);
-  for (int tensor = 1; tensor <= session().size(); tensor *= 2)
-    for (const char* strategy : {"zero2", "FULL_SHARD"}) {
-      SCOPED_TRACE(testing::Message() << tensor << " " << strategy);
-      test::expect_same(whole, result(tensor, strategy, true));
-    }
+  const double plain = result(1, "NO_SHARD", nullptr).loss;
+  for (const GraphPass pass : {test::scale_and_cap, test::mix_activations}) {
+    const test::StepResult whole = result(1, "NO_SHARD", pass);
+    EXPECT_GT(std::abs(whole.loss - plain), 1e-3);
+    for (int tensor = 1; tensor <= session().size(); tensor *= 2)
+      for (const char* strategy : {"zero2", "FULL_SHARD"}) {
+        SCOPED_TRACE(testing::Message() << tensor << " " << strategy);
+        test::expect_same(whole, result(tensor, strategy, pass));
+      }
+  }
 }
 
 }  // namespace

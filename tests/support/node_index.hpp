@@ -1,13 +1,17 @@
 #pragma once
-// Nodes of a graph by their names, and graphs that are changed: one uses a layer twice, one scales and caps.
+// Nodes of a graph by their names, and graphs that are changed: one uses a layer twice, one scales and caps,
+// one has other activations.
 
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
+#include "kernels/activation/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/head/record.hpp"
+#include "kernels/linear/record.hpp"
 #include "layout/mesh.hpp"
 #include "model/graph.hpp"
 
@@ -20,28 +24,51 @@ inline std::size_t node_index(const model::Graph& graph, const std::string& name
   return static_cast<std::size_t>(node - graph.nodes.begin());
 }
 
-/// Multiplies the output of the node of this name by the factor.
-inline void scale_output(model::Graph& graph, const std::string& name, double factor) {
+/// Puts an op of this record behind the node of this name. It reads the node's output and `others`, and what
+/// read the node's output reads its.
+template <class Record>
+void insert_after(model::Graph& graph, const std::string& name, const Record& record,
+                  const std::vector<model::ValueId>& others = {}) {
   const auto at = static_cast<std::ptrdiff_t>(node_index(graph, name));
-  model::Node scale = graph.nodes[static_cast<std::size_t>(at)];
-  const model::ValueId from = scale.outputs[0];
+  model::Node node = graph.nodes[static_cast<std::size_t>(at)];
+  const model::ValueId from = node.outputs[0];
   model::Value output = graph.value(from);
-  output.name = scale.name = name + ".scale";
-  scale.op = Scale::op;
-  scale.attributes = attributes_of(Scale{factor});
-  scale.inputs = {from};
-  scale.outputs = {graph.add(std::move(output))};
-  for (auto node = graph.nodes.begin() + at + 1; node != graph.nodes.end(); ++node)
-    std::ranges::replace(node->inputs, from, scale.outputs[0]);
-  graph.nodes.insert(graph.nodes.begin() + at + 1, std::move(scale));
+  node.op = Record::op;
+  output.name = node.name = name + "." + node.op;
+  node.attributes = attributes_of(record);
+  node.inputs = {from};
+  node.inputs.insert(node.inputs.end(), others.begin(), others.end());
+  node.outputs = {graph.add(std::move(output))};
+  for (auto later = graph.nodes.begin() + at + 1; later != graph.nodes.end(); ++later)
+    std::ranges::replace(later->inputs, from, node.outputs[0]);
+  graph.nodes.insert(graph.nodes.begin() + at + 1, std::move(node));
 }
 
 /// The head caps its logits so that most are bent, and the embedding and a branch beside the residual stream
 /// are multiplied.
 inline void scale_and_cap(model::Graph& graph, const Coordinate&) {
-  scale_output(graph, "model.embed_tokens", 5);
-  scale_output(graph, "model.layers.0.mlp.down_proj", 0.3);
+  insert_after(graph, "model.embed_tokens", Scale{5});
+  insert_after(graph, "model.layers.0.mlp.down_proj", Scale{0.3});
   graph.nodes[node_index(graph, "lm_head")].attributes = attributes_of(HeadLoss{{0.4}});
+}
+
+/// In layer 0 the gate is GELU's, and the other factor goes through GELU and xIELU, whose constants are
+/// trained.
+inline void mix_activations(model::Graph& graph, const Coordinate&) {
+  const std::string mlp = "model.layers.0.mlp.";
+  const model::Node up = graph.nodes[node_index(graph, mlp + "up_proj")];
+  const auto constant = [&](const std::string& name, double value) {
+    model::Parameter p{
+        .name = mlp + name, .shape = {1}, .unit = graph.parameter_of(up.inputs[Linear::weight]).unit};
+    p.init = model::Init::constant;
+    p.init_std = value;
+    p.decay = false;
+    return graph.add(std::move(p), graph.value(up.outputs[0]).dtype);
+  };
+  insert_after(graph, up.name, Xielu{}, {constant("alpha_p", 0.2), constant("alpha_n", -1)});
+  insert_after(graph, up.name, Activation{"gelu_tanh"});
+  const auto gate = std::ranges::find(graph.nodes, GatedActivation::op, &model::Node::op);
+  gate->attributes = attributes_of(GatedActivation{"gelu_tanh"});
 }
 
 /// Layer 1 reads its input through the output projection of layer 0, which the model so uses twice.

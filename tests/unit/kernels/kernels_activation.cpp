@@ -1,4 +1,4 @@
-// Activations of feed-forwards against float64, and xIELU also by threads of the host as GPUs run it.
+// Activations of feed-forwards against float64.
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/activation/activation.hpp"
 #include "kernels/activation/reference.hpp"
-#include "kernels/activation/xielu_rows.hpp"
-#include "tests/support/host_threads.hpp"
+#include "kernels/activation/xielu.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
+#include "tests/support/xielu_case.hpp"
 
 namespace ztrain::kernels::kernels_activation_test {
 namespace {
@@ -19,10 +19,6 @@ namespace {
 using namespace ztrain::test;
 
 constexpr const char* names[] = {"silu", "gelu_tanh"};
-
-/// Units in the last place of acc_t<T>.
-template <class T>
-constexpr double acc_rounding = std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24;
 
 template <class T>
 struct Activations : ::testing::Test {
@@ -99,44 +95,36 @@ TYPED_TEST(Activations, AreRightInTheLastDigitsForNumbersOfEverySize) {
   }
 }
 
+TYPED_TEST(Activations, ShowNaNWhereTheirInputHasIt) {
+  using T = TypeParam;
+  auto x = random<T>(80, 1);
+  x[43] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+  const Array<T> ones(x.size(), static_cast<T>(1.0f)), parameters(2, static_cast<T>(0.5f));
+  Array<T> y(x.size()), dx(x.size());
+  Array<acc_t<T>> sums(2);
+  Array<char> workspace(static_cast<std::size_t>(xielu_backward_workspace_bytes(1)));
+  const auto check = [&](const char* name) {
+    settle();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(std::isnan(static_cast<double>(y[i])), i == 43) << name << " " << i;
+      EXPECT_EQ(std::isnan(static_cast<double>(dx[i])), i == 43) << name << " " << i;
+    }
+  };
+  for (const char* name : names) {
+    activation_forward<T>(*this->exec, activation_kind(name), view(std::as_const(x)), view(y));
+    activation_backward<T>(*this->exec, activation_kind(name), view(std::as_const(x)), view(ones), view(dx));
+    check(name);
+  }
+  const XieluConstants<T> c{&parameters[0], &parameters[1], 0.5, -1e-6};
+  xielu_forward<T>(*this->exec, c, matrix(std::as_const(x), 1), matrix(y, 1));
+  xielu_backward<T, acc_t<T>>(*this->exec, c, matrix(std::as_const(x), 1), matrix(ones, 1), matrix(dx, 1),
+                              &sums[0], &sums[1], false, workspace.data());
+  check("xielu");
+}
+
 TEST(Activation, ThatHasNoRowIsRefused) {
   EXPECT_THROW(activation_kind("relu"), Error);
 }
-
-/// A case of xIELU, and what float64 makes of it.
-template <class T, class G>
-struct XieluCase {
-  std::int64_t rows;
-  Array<T> x, dy, parameters{static_cast<T>(0.25f), static_cast<T>(-0.75f)};
-  reference::XieluConstants constants;
-  std::vector<double> y, dx;
-  double dp = 0, dn = 0, size = 0;
-
-  XieluCase(std::int64_t rows_, std::int64_t n, double eps)
-      : rows(rows_),
-        x(random<T>(rows * n, 1, 3)),
-        dy(random<T>(rows * n, 2)),
-        constants{0.25, -0.75, 0.5, eps} {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const auto at = static_cast<double>(x[i]), gradient = static_cast<double>(dy[i]);
-      const reference::XieluSlopes slopes = reference::xielu_slopes(at, constants);
-      y.push_back(reference::xielu(at, constants));
-      dx.push_back(gradient * slopes.x);
-      dp += gradient * slopes.p;
-      dn += gradient * slopes.n;
-      size += std::abs(gradient) * (slopes.p + slopes.n);
-    }
-  }
-  XieluConstants<T> views() const {
-    return {parameters.data(), parameters.data() + 1, constants.beta, constants.eps};
-  }
-  /// Holds the gradients against float64; dp and dn were added to these.
-  void check(const Array<T>& got_dx, const Array<G>& sums, double old_p, double old_n) const {
-    expect_close(got_dx, dx, 1e2 * acc_rounding<T>, "dx");
-    const double error = 16 * acc_rounding<T> * size;
-    expect_close(sums, {old_p + dp, old_n + dn}, error, "dp, dn");
-  }
-};
 
 template <class P>
 struct Xielu : ::testing::Test {
@@ -144,23 +132,13 @@ struct Xielu : ::testing::Test {
 };
 TYPED_TEST_SUITE(Xielu, GradientPairs);
 
-/// f(case) for matrices of many shapes.
-template <class T, class G, class F>
-void for_xielu_cases(const F& f) {
-  for (const double eps : {-1e-6, -0.25})
-    for (const std::int64_t rows : {1, 7, 300})
-      for (const std::int64_t n : {1, 8, 250, 1030}) {
-        SCOPED_TRACE(testing::Message() << rows << " x " << n << ", eps " << eps);
-        f(XieluCase<T, G>(rows, n, eps));
-      }
-}
-
 TYPED_TEST(Xielu, MatchesTheReference) {
   using T = typename TypeParam::T;
   using G = typename TypeParam::G;
   for_xielu_cases<T, G>([&](const XieluCase<T, G>& c) {
     Array<T> y(c.x.size()), dx(c.x.size()), in_place = c.dy;
-    Array<G> sums{static_cast<G>(2.0f), static_cast<G>(-3.0f)}, fresh(2, std::numeric_limits<G>::quiet_NaN());
+    Array<G> sums{static_cast<G>(2.0f), static_cast<G>(-3.0f)},
+        fresh(2, static_cast<G>(std::numeric_limits<float>::quiet_NaN()));
     Array<char> workspace(static_cast<std::size_t>(xielu_backward_workspace_bytes(c.rows)), '\xff');
     const auto x = matrix(c.x, c.rows), dy = matrix(c.dy, c.rows);
     xielu_forward<T>(*this->exec, c.views(), x, matrix(y, c.rows));
@@ -172,25 +150,6 @@ TYPED_TEST(Xielu, MatchesTheReference) {
                          matrix(in_place, c.rows), &fresh[0], &fresh[1], false, workspace.data());
     c.check(in_place, fresh, 0, 0);
     EXPECT_TRUE(same_bits(dx, in_place));
-  });
-}
-
-TYPED_TEST(Xielu, IsTheSameByTheThreadsOfAGpu) {
-  using T = typename TypeParam::T;
-  using G = typename TypeParam::G;
-  for_xielu_cases<T, G>([](const XieluCase<T, G>& c) {
-    Array<T> dx(c.x.size());
-    Array<G> sums{static_cast<G>(2.0f), static_cast<G>(-3.0f)};
-    std::vector<double> workspace(static_cast<std::size_t>(2 * c.rows));
-    const auto width = static_cast<std::int64_t>(c.x.size()) / c.rows;
-    const XieluRow<T> row{c.views(), c.x.data(), c.dy.data(), dx.data(), width, workspace.data()};
-    const XieluAlphas<T, G> alphas{c.views(), workspace.data(), c.rows, true, &sums[0], &sums[1]};
-    run_threads(32, [&](const HostThreads& threads) {
-      for (std::int64_t r = 0; r < c.rows; ++r) row.by(threads, r);
-      threads.sync();
-      alphas.by(threads, 0);
-    });
-    c.check(dx, sums, 2, -3);
   });
 }
 

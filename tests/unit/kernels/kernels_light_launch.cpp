@@ -6,6 +6,7 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/activation/activation.hpp"
+#include "kernels/activation/xielu.hpp"
 #include "kernels/elementwise/arithmetic.hpp"
 #include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
@@ -55,6 +56,12 @@ TEST(Launch, AllocatesNothing) {
   rope_apply<float>(exec, in_of(x), in_of(table), {}, of(y));
   gated_forward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), of(z));
   gated_backward<float>(exec, ActivationKind::silu, in_of(x), in_of(y), in_of(z), of(u), of(dx));
+  activation_forward<float>(exec, ActivationKind::gelu_tanh, in(x), view(y));
+  activation_backward<float>(exec, ActivationKind::gelu_tanh, in(x), in(y), view(z));
+  const XieluConstants<float> xielu{weight.data(), weight.data() + 1, 0.5, -1e-6};
+  xielu_forward<float>(exec, xielu, in_of(x), of(y));
+  xielu_backward<float, float>(exec, xielu, in_of(x), in_of(y), of(z), dweight.data(), dweight.data() + 1,
+                               true, workspace.data());
   add<float>(exec, in(x), in(y), view(z));
   copy(exec, x.data(), y.data(), n * 4);
   zero(exec, y.data(), n * 4);
