@@ -76,6 +76,20 @@ ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueI
   return o;
 }
 
+double Builder::rounded(double value) const {
+  const auto single = static_cast<float>(value);
+  switch (compute_) {
+    case DType::f64:
+      return value;
+    case DType::bf16:
+      return static_cast<float>(bf16(single));
+    case DType::f16:
+      return static_cast<float>(f16(single));
+    default:
+      return single;
+  }
+}
+
 Graph Builder::finish(ValueId result) && {
   graph_.result = result;
   return std::move(graph_);

@@ -60,6 +60,8 @@ class Builder {
   ValueId add(const std::string& name, ValueId a, ValueId b) {
     return emit(Add{}, name, {a, b}, shape(a), compute_);
   }
+  /// Returns the value rounded to the dtype of activations, as a factor that is kept in that dtype is.
+  double rounded(double value) const;
   /// Multiplies by the factor in fp32 (fp64 for fp64), and rounds once.
   ValueId scale(const std::string& name, ValueId x, double factor) {
     return emit(Scale{factor}, name, {x}, shape(x), compute_);

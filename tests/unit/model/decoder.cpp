@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/strategy.hpp"
 #include "kernels/attention/record.hpp"
 #include "model/attention_span.hpp"
+#include "model/builder.hpp"
 #include "tests/support/node_index.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -147,6 +149,14 @@ TEST(Decoder, LayersReadWhatTheyShould) {
   EXPECT_EQ(read_by(graph, f + "down_proj"), (Names{f + "swiglu", f + "down_proj.weight"}));
   EXPECT_EQ(read_by(graph, p + "mlp_residual"), (Names{p + "attention_residual", f + "down_proj"}));
   EXPECT_EQ(read_by(graph, "lm_head"), (Names{"model.norm", "lm_head.weight", "targets", "weights"}));
+}
+
+TEST(Builder, RoundsFactorsToTheDtypeOfActivations) {
+  const double root = std::sqrt(2048.0);
+  EXPECT_EQ(model::Builder(DType::bf16).rounded(root), 45.25);
+  EXPECT_EQ(model::Builder(DType::f16).rounded(root), 45.25);
+  EXPECT_EQ(model::Builder(DType::f32).rounded(root), static_cast<double>(static_cast<float>(root)));
+  EXPECT_EQ(model::Builder(DType::f64).rounded(root), root);
 }
 
 }  // namespace
