@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -10,34 +11,21 @@
 namespace ztrain::model {
 namespace {
 
+using config::BlockStyle;
+using config::NormKind;
+
 /// What the blocks share.
 struct Shared {
-  ValueId document_start;
-  ValueId table;
+  ValueId document_start = -1;
+  ValueId table = -1;        ///< angles of the rotary embedding
+  ValueId local_table = -1;  ///< those of layers with a window, if they differ
 };
 
 struct Block {
   std::string name;
   Attention attention;
+  ValueId table = -1;  ///< angles of its rotary embedding; -1: nothing is turned
 };
-
-RopeTable rope_of(const config::Model& m, const Request& r) {
-  RopeTable rope{m.rope_theta,           m.rope_scaling,          m.rope_factor,
-                 m.rope_low_freq_factor, m.rope_high_freq_factor, m.rope_original_max_position};
-  rope.width = static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.partial_rotary_factor);
-  if (m.rope_scaling == "none" || m.rope_scaling == "llama3") return rope;
-  rope.max_position = m.max_position_embeddings;
-  rope.length = r.sequence;
-  rope.attention_factor = m.rope_attention_factor;
-  if (m.rope_beta_fast > 0) rope.beta_fast = m.rope_beta_fast;
-  if (m.rope_beta_slow > 0) rope.beta_slow = m.rope_beta_slow;
-  rope.mscale = m.rope_mscale;
-  rope.mscale_all_dim = m.rope_mscale_all_dim;
-  rope.truncate = m.rope_truncate;
-  rope.short_factors = m.rope_short_factor;
-  rope.long_factors = m.rope_long_factor;
-  return rope;
-}
 
 /// A linear layer before it is applied: parameters lie in the order in which they are made.
 struct Projection {
@@ -45,121 +33,231 @@ struct Projection {
   ValueId weight, bias = -1;
 };
 
-/// Layers of one input. Weights come first, then biases: those of a kind lie side by side, so that the
-/// products can be joined (program/passes/join_products.hpp).
-std::vector<Projection> projections(Builder& b, const config::Model& m, ValueId x,
-                                    const std::vector<std::pair<std::string, std::int64_t>>& outputs,
-                                    bool bias) {
-  std::vector<Projection> made;
-  for (const auto& [name, out] : outputs)
-    made.push_back(
-        {name, b.parameter(name + ".weight", {out, b.shape(x)[1]}, Init::normal, m.initializer_range)});
-  if (bias)
-    for (Projection& p : made) p.bias = b.parameter(p.name + ".bias", {b.shape(p.weight)[0]}, Init::zeros);
-  return made;
-}
+class Decoder {
+ public:
+  Decoder(const config::Model& dims, const Request& request)
+      : b_(request.compute), m_(dims), r_(request), style_(config::find_architecture(dims.family).style) {}
 
-ValueId apply(Builder& b, const Projection& p, ValueId x) {
-  return b.linear(p.name, x, p.weight, p.bias);
-}
+  Graph run() && {
+    const ValueId tokens = b_.input("tokens", DType::i32, {r_.tokens});
+    const ValueId positions = b_.input("positions", DType::i32, {r_.tokens});
+    Shared shared{b_.input("document_start", DType::i32, {r_.tokens})};
+    b_.block("model.embed_tokens");
+    if (!style_.learned_positions) add_tables(positions, shared);
+    const ValueId embedding = b_.parameter(config::embedding_weight, {m_.vocab_size, m_.hidden_size},
+                                           Init::normal, m_.initializer_range);
+    ValueId x = embed(tokens, positions, embedding);
+    const Family& family = find_family(m_.family);
+    for (std::int64_t layer = 0; layer < m_.num_hidden_layers; ++layer) {
+      Block block{fmt::format("model.layers.{}", layer), family.attention(m_, layer)};
+      block.attention.sequence = r_.sequence;
+      block.attention.documents = r_.documents;
+      block.attention.deterministic = r_.deterministic;
+      if (block.attention.rotary)
+        block.table =
+            block.attention.window > 0 && shared.local_table >= 0 ? shared.local_table : shared.table;
+      b_.block(block.name);
+      x = emit(block, x, shared);
+    }
+    b_.block("lm_head");
+    const ValueId result = head(x, embedding);
+    return std::move(b_).finish(result);
+  }
 
-ValueId norm(Builder& b, const std::string& name, ValueId x, const config::Model& m) {
-  b.piece("norm");
-  return b.rms_norm(name, x, b.parameter(name + ".weight", {m.hidden_size}, Init::ones), {m.rms_norm_eps});
-}
+ private:
+  /// Adds the angles, and if layers with a window have a base of their own, which is not scaled, theirs too.
+  void add_tables(ValueId positions, Shared& shared) {
+    const auto width = static_cast<std::int64_t>(static_cast<double>(m_.head_dim) * m_.partial_rotary_factor);
+    shared.table = b_.rope_table("rope_table", positions, scaled_table(width));
+    if (m_.rope_local_base_freq <= 0 || m_.sliding_window == 0) return;
+    RopeTable local{m_.rope_local_base_freq, "none"};
+    local.width = width;
+    shared.local_table = b_.rope_table("rope_local_table", positions, local);
+  }
 
-/// Queries ('q') or keys ('k') of all heads: projected, normalised head by head and turned as the model has
-/// it.
-ValueId turned(Builder& b, const config::Model& m, const Block& block, char which,
-               const Projection& projection, ValueId x, const Shared& shared) {
-  const std::string p = fmt::format("{}.self_attn.{}", block.name, which);
-  ValueId y = apply(b, projection, x);
-  if (m.qk_norm)
-    y = b.rms_norm(p + "_norm", y, b.parameter(p + "_norm.weight", {m.head_dim}, Init::ones),
-                   {m.rms_norm_eps, true});
-  Rope rope;
-  if (b.shape(shared.table)[1] < m.head_dim) rope.head_dim = m.head_dim;
-  rope.interleaved = config::find_architecture(m.family).style.interleaved_rope;
-  return block.attention.rotary ? b.rope(p + "_rope", y, shared.table, rope) : y;
-}
+  RopeTable scaled_table(std::int64_t width) const {
+    RopeTable table{m_.rope_theta,           m_.rope_scaling,          m_.rope_factor,
+                    m_.rope_low_freq_factor, m_.rope_high_freq_factor, m_.rope_original_max_position};
+    table.width = width;
+    if (m_.rope_scaling == "dynamic" || m_.rope_scaling == "longrope") {
+      table.max_position = m_.max_position_embeddings;
+      table.length = r_.longest > 0 ? r_.longest : r_.sequence;
+    }
+    if (m_.rope_scaling == "yarn" || m_.rope_scaling == "longrope")
+      table.attention_factor = m_.rope_attention_factor;
+    if (m_.rope_scaling == "yarn") {
+      table.beta_fast = m_.rope_beta_fast;
+      table.beta_slow = m_.rope_beta_slow;
+      table.mscale = m_.rope_mscale;
+      table.mscale_all_dim = m_.rope_mscale_all_dim;
+      table.truncate = m_.rope_truncate;
+    }
+    if (m_.rope_scaling == "longrope") {
+      table.short_factors = m_.rope_short_factor;
+      table.long_factors = m_.rope_long_factor;
+    }
+    return table;
+  }
 
-ValueId attention(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
-  const std::string p = block.name + ".self_attn";
-  b.piece("qkv");
-  const std::int64_t q_width = m.num_attention_heads * m.head_dim,
-                     kv_width = m.num_key_value_heads * m.head_dim;
-  const auto qkv =
-      projections(b, m, x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
-                  m.attention_bias);
-  const ValueId q = turned(b, m, block, 'q', qkv[0], x, shared);
-  const ValueId k = turned(b, m, block, 'k', qkv[1], x, shared);
-  const ValueId v = apply(b, qkv[2], x);
-  b.piece("attention");
-  const ValueId o = b.attention(p + ".attention", q, k, v, shared.document_start, block.attention);
-  b.piece("output");
-  return apply(b, projections(b, m, o, {{p + ".o_proj", m.hidden_size}}, m.attention_output_bias)[0], o);
-}
+  ValueId embed(ValueId tokens, ValueId positions, ValueId embedding) {
+    ValueId x = b_.embedding("model.embed_tokens", tokens, embedding);
+    if (style_.scaled_embedding)
+      x = b_.scale("embed_scale", x, b_.rounded(std::sqrt(static_cast<double>(m_.hidden_size))));
+    if (m_.embedding_multiplier != 1) x = b_.scale("embedding_multiplier", x, m_.embedding_multiplier);
+    if (!style_.learned_positions) return x;
+    const ValueId table = b_.parameter(config::positions_weight, {m_.max_position_embeddings, m_.hidden_size},
+                                       Init::normal, m_.initializer_range);
+    return b_.add("embedded", x, b_.embedding("model.embed_positions", positions, table));
+  }
 
-ValueId feed_forward(Builder& b, const config::Model& m, const std::string& prefix, ValueId x) {
-  const std::string p = prefix + ".mlp";
-  b.piece("gate_up");
-  const auto gate_up = projections(
-      b, m, x, {{p + ".gate_proj", m.intermediate_size}, {p + ".up_proj", m.intermediate_size}}, false);
-  const ValueId gate = apply(b, gate_up[0], x), up = apply(b, gate_up[1], x);
-  b.piece("swiglu");
-  const ValueId product = b.gated_activation(p + ".swiglu", gate, up, "silu");
-  b.piece("down");
-  return apply(b, projections(b, m, product, {{p + ".down_proj", m.hidden_size}}, false)[0], product);
-}
+  /// Layers of one input. Weights come first, then biases: those of a kind lie side by side, so that the
+  /// products can be joined (program/passes/join_products.hpp).
+  std::vector<Projection> projections(ValueId x,
+                                      const std::vector<std::pair<std::string, std::int64_t>>& outputs,
+                                      bool bias) {
+    std::vector<Projection> made;
+    for (const auto& [name, out] : outputs)
+      made.push_back(
+          {name, b_.parameter(name + ".weight", {out, b_.shape(x)[1]}, Init::normal, m_.initializer_range)});
+    if (bias)
+      for (Projection& p : made)
+        p.bias = b_.parameter(p.name + ".bias", {b_.shape(p.weight)[0]}, Init::zeros);
+    return made;
+  }
 
-ValueId emit(Builder& b, const config::Model& m, const Block& block, ValueId x, const Shared& shared) {
-  const ValueId a = attention(b, m, block, norm(b, block.name + ".input_layernorm", x, m), shared);
-  b.piece("residual");
-  const ValueId x1 = b.add(block.name + ".attention_residual", x, a);
-  const ValueId f = feed_forward(b, m, block.name, norm(b, block.name + ".post_attention_layernorm", x1, m));
-  b.piece("residual");
-  return b.add(block.name + ".mlp_residual", x1, f);
-}
+  ValueId apply(const Projection& p, ValueId x) { return b_.linear(p.name, x, p.weight, p.bias); }
 
-ValueId head(Builder& b, const config::Model& m, const Request& r, ValueId x, ValueId embedding) {
-  const bool loss = r.objective == Objective::loss;
-  if (!loss) x = b.select_row("index", x, b.input("index", DType::i32, {1}));
-  const ValueId h = norm(b, "model.norm", x, m);
-  b.piece("head");
-  const ValueId weight = m.tie_word_embeddings
-                             ? embedding
-                             : b.parameter(config::head_weight, {m.vocab_size, m.hidden_size}, Init::normal,
-                                           m.initializer_range);
-  if (!loss) return b.linear("lm_head", h, weight);
-  const ValueId targets = b.input("targets", DType::i32, {r.tokens});
-  return b.head_loss("lm_head", h, weight, targets, b.input("weights", DType::f32, {r.tokens}));
-}
+  /// One layer of one input.
+  ValueId project(const std::string& name, ValueId x, std::int64_t out, bool bias) {
+    return apply(projections(x, {{name, out}}, bias)[0], x);
+  }
+
+  ValueId gain(const std::string& name, std::int64_t width) {
+    return b_.parameter(name + ".weight", {width},
+                        style_.norm == NormKind::rms_one_plus ? Init::zeros : Init::ones);
+  }
+
+  RmsNorm rms(bool of_heads) const {
+    return {.eps = m_.rms_norm_eps, .of_heads = of_heads, .one_plus = style_.norm == NormKind::rms_one_plus};
+  }
+
+  ValueId norm(const std::string& name, ValueId x) {
+    b_.piece("norm");
+    const ValueId weight = gain(name, m_.hidden_size);
+    if (style_.norm != NormKind::layer) return b_.rms_norm(name, x, weight, rms(false));
+    const ValueId bias = b_.parameter(name + ".bias", {m_.hidden_size}, Init::zeros);
+    return b_.layer_norm(name, x, weight, bias, m_.rms_norm_eps);
+  }
+
+  /// Returns x if blocks have no such norm.
+  ValueId norm_if(const Block& block, std::string_view name, ValueId x) {
+    return name.empty() ? x : norm(fmt::format("{}.{}", block.name, name), x);
+  }
+
+  /// Queries ('q') or keys ('k') of all heads: projected, normalised and turned as the model has it.
+  ValueId turned(const Block& block, char which, const Projection& projection, ValueId x) {
+    const std::string p = fmt::format("{}.self_attn.{}", block.name, which);
+    ValueId y = apply(projection, x);
+    if (m_.qk_norm && style_.wide_qk_norm)
+      y = b_.wide_rms_norm(p + "_norm", y, gain(p + "_norm", b_.shape(y)[1]), m_.rms_norm_eps);
+    else if (m_.qk_norm)
+      y = b_.rms_norm(p + "_norm", y, gain(p + "_norm", m_.head_dim), rms(true));
+    if (block.table < 0) return y;
+    const bool whole = b_.shape(block.table)[1] == m_.head_dim;
+    return b_.rope(p + "_rope", y, block.table,
+                   {.head_dim = whole ? 0 : m_.head_dim, .interleaved = style_.interleaved_rope});
+  }
+
+  ValueId attention(const Block& block, ValueId x, const Shared& shared) {
+    const std::string p = block.name + ".self_attn";
+    b_.piece("qkv");
+    const std::int64_t q_width = m_.num_attention_heads * m_.head_dim,
+                       kv_width = m_.num_key_value_heads * m_.head_dim;
+    const auto qkv =
+        projections(x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
+                    m_.attention_bias);
+    const ValueId q = turned(block, 'q', qkv[0], x);
+    const ValueId k = turned(block, 'k', qkv[1], x);
+    const ValueId v = apply(qkv[2], x);
+    b_.piece("attention");
+    const ValueId o = b_.attention(p + ".attention", q, k, v, shared.document_start, block.attention);
+    b_.piece("output");
+    return project(p + ".o_proj", o, m_.hidden_size, m_.attention_output_bias);
+  }
+
+  ValueId activated(const std::string& mlp, ValueId up) {
+    b_.piece("swiglu");
+    if (style_.activation != "xielu")
+      return b_.activation(mlp + ".activation", up, std::string(style_.activation));
+    // The inverse of softplus of 0.8, and of 0.8 - beta.
+    const double p = std::log(std::expm1(0.8)), n = std::log(std::expm1(0.8 - Xielu{}.beta));
+    const ValueId positive = b_.parameter(mlp + ".act_fn.alpha_p", {1}, Init::constant, p),
+                  negative = b_.parameter(mlp + ".act_fn.alpha_n", {1}, Init::constant, n);
+    return b_.xielu(mlp + ".activation", up, positive, negative);
+  }
+
+  ValueId feed_forward(const Block& block, ValueId x) {
+    const std::string p = block.name + ".mlp", up = fmt::format("{}.{}", p, style_.up);
+    b_.piece("gate_up");
+    ValueId inner;
+    if (style_.gate.empty()) {
+      inner = activated(p, project(up, x, m_.intermediate_size, m_.mlp_bias));
+    } else {
+      const auto gate_up = projections(
+          x, {{fmt::format("{}.{}", p, style_.gate), m_.intermediate_size}, {up, m_.intermediate_size}},
+          m_.mlp_bias);
+      const ValueId gate = apply(gate_up[0], x), ungated = apply(gate_up[1], x);
+      b_.piece("swiglu");
+      inner = b_.gated_activation(p + ".swiglu", gate, ungated, std::string(style_.activation));
+    }
+    b_.piece("down");
+    return project(fmt::format("{}.{}", p, style_.down), inner, m_.hidden_size, m_.mlp_bias);
+  }
+
+  /// x + y, of which y is what a half of a block adds.
+  ValueId residual(const std::string& name, ValueId x, ValueId y) {
+    b_.piece("residual");
+    if (m_.residual_multiplier != 1) y = b_.scale(name + "_multiplier", y, m_.residual_multiplier);
+    return b_.add(name, x, y);
+  }
+
+  ValueId emit(const Block& block, ValueId x, const Shared& shared) {
+    const ValueId a = attention(block, norm_if(block, style_.before_attention, x), shared);
+    const ValueId x1 =
+        residual(block.name + ".attention_residual", x, norm_if(block, style_.after_attention, a));
+    const ValueId f = feed_forward(block, norm_if(block, style_.before_mlp, x1));
+    return residual(block.name + ".mlp_residual", x1, norm_if(block, style_.after_mlp, f));
+  }
+
+  ValueId head(ValueId x, ValueId embedding) {
+    const bool loss = r_.objective == Objective::loss;
+    if (!loss) x = b_.select_row("index", x, b_.input("index", DType::i32, {1}));
+    ValueId h = norm("model.norm", x);
+    b_.piece("head");
+    if (m_.logits_scaling != 1) h = b_.scale("logits_scaling", h, 1 / m_.logits_scaling);
+    const ValueId weight = m_.tie_word_embeddings
+                               ? embedding
+                               : b_.parameter(config::head_weight, {m_.vocab_size, m_.hidden_size},
+                                              Init::normal, m_.initializer_range);
+    const double cap = m_.final_logit_softcapping;
+    if (!loss) {
+      const ValueId logits = b_.linear("lm_head", h, weight);
+      return cap > 0 ? b_.soft_cap("logits_cap", logits, cap) : logits;
+    }
+    const ValueId targets = b_.input("targets", DType::i32, {r_.tokens});
+    return b_.head_loss("lm_head", h, weight, targets, b_.input("weights", DType::f32, {r_.tokens}), cap);
+  }
+
+  Builder b_;
+  const config::Model& m_;
+  const Request& r_;
+  const BlockStyle& style_;
+};
 
 }  // namespace
 
-Graph decoder(const config::Model& m, const Request& r) {
-  Builder b(r.compute);
-  const ValueId tokens = b.input("tokens", DType::i32, {r.tokens});
-  const ValueId positions = b.input("positions", DType::i32, {r.tokens});
-  const ValueId document_start = b.input("document_start", DType::i32, {r.tokens});
-
-  b.block("model.embed_tokens");
-  const Shared shared{document_start, b.rope_table("rope_table", positions, rope_of(m, r))};
-  const ValueId embedding =
-      b.parameter(config::embedding_weight, {m.vocab_size, m.hidden_size}, Init::normal, m.initializer_range);
-  const Family& family = find_family(m.family);
-  ValueId x = b.embedding("model.embed_tokens", tokens, embedding);
-  for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
-    Block block{fmt::format("model.layers.{}", layer), family.attention(m, layer)};
-    block.attention.sequence = r.sequence;
-    block.attention.documents = r.documents;
-    block.attention.deterministic = r.deterministic;
-    b.block(block.name);
-    x = emit(b, m, block, x, shared);
-  }
-  b.block("lm_head");
-  const ValueId result = head(b, m, r, x, embedding);
-  return std::move(b).finish(result);
+Graph decoder(const config::Model& dims, const Request& request) {
+  return Decoder(dims, request).run();
 }
 
 }  // namespace ztrain::model

@@ -207,9 +207,19 @@ class Placer {
     if (is_parameter(v)) return impossible;
     if (made_.contains(use_of(v, to, block))) return 0;
     for (const Conversion& c : conversions)
-      if (converts(c) && c.from == from && c.to == to) return c.cost;
+      if (converts(c) && c.from == from && c.to == to) return c.cost + (leaves_stream(c) ? 1 : 0);
+    if (by_two(from, to)) return 2 * communicates;
     return impossible;
   }
+
+  /// Whether a sum becomes other than the residual stream is. It costs more, so that of two ways that
+  /// communicate alike the one is taken that keeps the stream as it is.
+  bool leaves_stream(const Conversion& c) const {
+    return plan_ && c.from == partial && c.to != (plan_->sequence_parallel ? split(0) : invariant);
+  }
+
+  /// Whether a value is summed over the ranks, and then used by each rank in its own way.
+  bool by_two(Placement from, Placement to) const { return plan_ && from == partial && to == replicated; }
 
   /// The value as `to`, by an op before `reader` where it takes one.
   ValueId convert(ValueId v, Placement to, const Node& reader) {
@@ -219,6 +229,7 @@ class Placer {
     if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return v;
     const Use key = use_of(v, to, reader.block);
     if (const auto it = made_.find(key); it != made_.end()) return it->second;
+    if (by_two(from, to)) return made_[key] = convert(convert(v, invariant, reader), to, reader);
     for (const Conversion& c : conversions)
       if (c.from == from && c.to == to) return made_[key] = emit(c, v, reader);
     ASSERT(false, "no op makes {} of {} that is {}", to_string(to), graph_.value(v).name, to_string(from));
