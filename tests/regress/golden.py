@@ -17,7 +17,9 @@ def golden(model):
     return json.loads((GOLDEN / model / "golden.json").read_text())
 
 
-class Golden(zt.Case):
+class Numbers(zt.Case):
+    """Runs and generation, held against the golden numbers."""
+
     @classmethod
     def sections(cls):
         """All else comes with the golden numbers."""
@@ -39,6 +41,44 @@ class Golden(zt.Case):
             difference = abs(losses[step][0] / expected - 1)
             self.assertLess(difference, 2e-6 if step == 1 else 1e-5, f"{where}, step {step}")
 
+    def generate(self, model, ranks, *words):
+        prompt = ",".join(map(str, golden(model)["prompt"]))
+        result = zt.run(ranks, ["generate", GOLDEN / model, "--dtype", "fp32", "--prompt-ids", prompt, *words])
+        self.assertEqual(result.code, 0, str(result))
+        return result.out
+
+    def assert_logits(self, model, file):
+        rows = np.fromfile(file, "<f4").reshape(len(golden(model)["prompt"]), -1)
+        for token, expected in golden(model)["logits"].items():
+            difference = float(abs(rows[int(token)] - np.array(expected)).max())
+            self.assertLess(difference, 1e-4, f"{file.name}, token {token}")
+
+    def logits_agree(self, model):
+        """The logits of a prompt at once, also of one that is longer than the model's context."""
+        file, length = self.folder / f"{model}_whole.bin", len(golden(model)["prompt"])
+        self.generate(model, 0, "--tokens", "0", "--max-length", length, "--logits", file)
+        self.assert_logits(model, file)
+
+    def texts_agree(self, model, ranks, *words):
+        """The logits of a prompt, and the tokens that follow it greedily."""
+        file, expected = self.folder / f"{model}_{'_'.join(map(str, words))}.bin", golden(model)["greedy"]
+        greedily = ["--tokens", len(expected), "--temperature", "0", "--eos", "-1", "--logits", file]
+        found = [int(token) for token in self.generate(model, ranks, *greedily, *words).split()]
+        self.assertEqual(found, expected, model)
+        self.assert_logits(model, file)
+
+    def adapters_start_alike(self, model):
+        """The adapters that a run draws are those that PEFT trained."""
+        still = {**zt.STILL, "run.steps": 1}
+        output = self.run_as(golden(model)["runs"]["lora"], model, 2, f"{model}_start", still)
+        folder = self.folder / f"{model}_adapters"
+        words = ["export", output / "checkpoints" / "step_1", "--to", folder, "--adapter", "--dtype", "fp32"]
+        result = zt.run(0, words)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(hf.read_folder(folder), hf.read_folder(GOLDEN / model / "lora"), model)
+
+
+class Golden(Numbers):
     def test_windows(self):
         for model in MODELS:
             self.agree(model, "windows", 2)
@@ -83,49 +123,20 @@ class Golden(zt.Case):
         self.agree("qwen3", "lora", 4)
 
     def test_adapters_start_as_those_that_peft_trained(self):
-        still = {**zt.STILL, "run.steps": 1}
         for model in MODELS:
-            output = self.run_as(golden(model)["runs"]["lora"], model, 2, f"{model}_start", still)
-            folder = self.folder / f"{model}_adapters"
-            words = ["export", output / "checkpoints" / "step_1", "--to", folder, "--adapter", "--dtype", "fp32"]
-            result = zt.run(0, words)
-            self.assertEqual(result.code, 0, str(result))
-            self.assertEqual(hf.read_folder(folder), hf.read_folder(GOLDEN / model / "lora"), model)
-
-    def generate(self, model, ranks, *words):
-        prompt = ",".join(map(str, golden(model)["prompt"]))
-        result = zt.run(ranks, ["generate", GOLDEN / model, "--dtype", "fp32", "--prompt-ids", prompt, *words])
-        self.assertEqual(result.code, 0, str(result))
-        return result.out
-
-    def assert_logits(self, model, file):
-        rows = np.fromfile(file, "<f4").reshape(len(golden(model)["prompt"]), -1)
-        for token, expected in golden(model)["logits"].items():
-            difference = float(abs(rows[int(token)] - np.array(expected)).max())
-            self.assertLess(difference, 1e-4, f"{file.name}, token {token}")
+            self.adapters_start_alike(model)
 
     def test_logits_of_a_prompt_at_once(self):
         for model in MODELS:
-            file = self.folder / f"{model}_whole.bin"
-            self.generate(model, 0, "--tokens", "0", "--logits", file)
-            self.assert_logits(model, file)
+            self.logits_agree(model)
 
     def test_logits_of_a_prompt_in_chunks_and_the_likeliest_tokens(self):
         for model in MODELS:
-            file, expected = self.folder / f"{model}_chunks.bin", golden(model)["greedy"]
-            words = ["--tokens", len(expected), "--temperature", "0", "--eos", "-1", "--chunk", "16", "--logits", file]
-            found = [int(token) for token in self.generate(model, 2, *words).split()]
-            self.assertEqual(found, expected, model)
-            self.assert_logits(model, file)
-
+            self.texts_agree(model, 2, "--chunk", "16")
 
     def test_generation_by_heads_over_ranks(self):
         for model, ranks, tensor in (("llama", 2, 2), ("qwen3", 4, 2), ("qwen2", 4, 4)):
-            file, expected = self.folder / f"{model}_{tensor}.bin", golden(model)["greedy"]
-            words = ["--tokens", len(expected), "--temperature", "0", "--eos", "-1", "--tensor", tensor, "--logits", file]
-            found = [int(token) for token in self.generate(model, ranks, *words).split()]
-            self.assertEqual(found, expected, model)
-            self.assert_logits(model, file)
+            self.texts_agree(model, ranks, "--tensor", tensor)
 
 
 if __name__ == "__main__":

@@ -25,45 +25,223 @@ FAMILIES = {
         "sliding_window": None,
         "max_window_layers": 2,
     },
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_act": "gelu_pytorch_tanh",
+        "attn_logit_softcapping": 20.0,
+        "final_logit_softcapping": None,
+        "query_pre_attn_scalar": 14,
+        "sliding_window": 7,
+        "layer_types": ["full_attention", "sliding_attention"],
+    },
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "query_pre_attn_scalar": 14,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "rope_local_base_freq": 2000.0,
+        "sliding_window": 7,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "phi3": {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "partial_rotary_factor": 0.4,
+        "original_max_position_embeddings": 64,
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 5.5]},
+        "sliding_window": 7,
+    },
+    "olmo2": {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": True},
+    "olmo3": {
+        "architectures": ["Olmo3ForCausalLM"],
+        "model_type": "olmo3",
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0},
+        "sliding_window": 7,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "smollm3": {
+        "architectures": ["SmolLM3ForCausalLM"],
+        "model_type": "smollm3",
+        "no_rope_layers": [0, 1],
+        "use_sliding_window": False,
+    },
+    "glm": {
+        "architectures": ["GlmForCausalLM"],
+        "model_type": "glm",
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": None,
+    },
+    "glm4": {
+        "architectures": ["Glm4ForCausalLM"],
+        "model_type": "glm4",
+        "attention_bias": False,
+        "partial_rotary_factor": 0.8,
+        "rope_scaling": None,
+    },
+    "granite": {
+        "architectures": ["GraniteForCausalLM"],
+        "model_type": "granite",
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.25,
+        "logits_scaling": 8.0,
+    },
+    "ministral": {
+        "architectures": ["MinistralForCausalLM"],
+        "model_type": "ministral",
+        "sliding_window": 5,
+        "layer_types": ["full_attention", "sliding_attention"],
+    },
+    "apertus": {"architectures": ["ApertusForCausalLM"], "model_type": "apertus", "hidden_act": "xielu"},
+    "starcoder2": {
+        "architectures": ["Starcoder2ForCausalLM"],
+        "model_type": "starcoder2",
+        "hidden_act": "gelu_pytorch_tanh",
+        "norm_epsilon": 1e-6,
+        "use_bias": True,
+        "sliding_window": 7,
+    },
 }
+
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "n_embd": 36,
+    "n_inner": 80,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 96,
+    "vocab_size": 257,
+    "layer_norm_epsilon": 1e-6,
+    "attn_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
+    "bos_token_id": 11,
+    "eos_token_id": 12,
+    "tie_word_embeddings": True,
+}
+
+
+def own_shapes(config):
+    """(names of a Llama's layer that a family lacks, {name: shape} of what its layers have instead or besides)."""
+    hidden, inner, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    queries, keys = head_dim * config["num_attention_heads"], head_dim * config["num_key_value_heads"]
+    behind, gate, inputs = "post_feedforward_layernorm.weight", ("mlp.gate_proj.weight",), ("input_layernorm.weight",)
+    fused = {"mlp.gate_up_proj.weight": [2 * inner, hidden]}
+    each = {"self_attn.q_norm.weight": [head_dim], "self_attn.k_norm.weight": [head_dim]}
+    wide = {"self_attn.q_norm.weight": [queries], "self_attn.k_norm.weight": [keys], behind: [hidden]}
+    gemma = {behind: [hidden], "pre_feedforward_layernorm.weight": [hidden]}
+    xielu = {f"mlp.act_fn.{name}": shape for name, shape in (("alpha_p", [1]), ("alpha_n", [1]), ("beta", []), ("eps", []))}
+    qkv = tuple(f"self_attn.{which}_proj.weight" for which in "qkv")
+    biases = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys, "self_attn.o_proj": hidden,
+              "mlp.c_fc": inner, "mlp.c_proj": hidden, "input_layernorm": hidden, "post_attention_layernorm": hidden}
+    return {
+        "gemma2": ((), gemma),
+        "gemma3_text": ((), {**gemma, **each}),
+        "phi3": ((*qkv, *gate, "mlp.up_proj.weight"), {"self_attn.qkv_proj.weight": [queries + 2 * keys, hidden], **fused}),
+        "olmo2": (inputs, wide),
+        "olmo3": (inputs, wide),
+        "glm": ((*gate, "mlp.up_proj.weight", "self_attn.o_proj.bias"), fused),
+        "glm4": ((*gate, "mlp.up_proj.weight"),
+                 {**fused, "post_self_attn_layernorm.weight": [hidden], "post_mlp_layernorm.weight": [hidden]}),
+        "apertus": ((*gate, *inputs, "post_attention_layernorm.weight"),
+                    {"attention_layernorm.weight": [hidden], "feedforward_layernorm.weight": [hidden], **each, **xielu}),
+        "starcoder2": ((*gate, "mlp.up_proj.weight", "mlp.down_proj.weight"),
+                       {"mlp.c_fc.weight": [inner, hidden], "mlp.c_proj.weight": [hidden, inner],
+                        **{f"{name}.bias": [width] for name, width in biases.items()}}),
+    }.get(config.get("model_type"), ((), {}))
+
+
+def shapes(config):
+    """{name: shape} of the tensors of a model."""
+    if config.get("model_type") == "gpt2":
+        return gpt2_shapes(config["n_embd"], config["n_inner"])
+    found, (without, own) = hf.shapes(config), own_shapes(config)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        found = {name: shape for name, shape in found.items() if name not in {prefix + lacks for lacks in without}}
+        found.update({prefix + name: shape for name, shape in own.items()})
+    if config.get("norm_epsilon"):
+        found["model.norm.bias"] = found["model.norm.weight"]
+    return found
+
+
+def gpt2_shapes(hidden, inner):
+    norm = {"weight": [hidden], "bias": [hidden]}
+    layer = {"ln_1": norm, "ln_2": norm, "attn.c_attn": {"weight": [hidden, 3 * hidden], "bias": [3 * hidden]},
+             "attn.c_proj": {"weight": [hidden, hidden], "bias": [hidden]},
+             "mlp.c_fc": {"weight": [hidden, inner], "bias": [inner]},
+             "mlp.c_proj": {"weight": [inner, hidden], "bias": [hidden]}}
+    modules = {f"h.{number}.{name}": shapes for number in range(2) for name, shapes in layer.items()}
+    modules.update({"wte": {"weight": [257, hidden]}, "wpe": {"weight": [96, hidden]}, "ln_f": norm})
+    return {f"transformer.{module}.{name}": shape for module, of in modules.items() for name, shape in of.items()}
+
+
+def tensors_of(config):
+    """Drawn; buffers have the values that all models have."""
+    constants = {"beta": 0.5, "eps": -1e-6}
+    found = hf.draw_tensors(shapes(config), "F32")
+    for name in found:
+        if name.rpartition(".")[2] in constants:
+            found[name] = ("F32", [], hf.encode([constants[name.rpartition(".")[2]]], "F32"))
+    return found
 
 
 class Families(hf.Models):
     """What the other families have besides."""
 
+    @staticmethod
+    def config(family):
+        return GPT2 if family == "gpt2" else {**hf.CONFIG, **FAMILIES[family]}
+
     def make(self, family, folder, without=()):
-        config = {**hf.CONFIG, **FAMILIES[family]}
-        tensors = {n: t for n, t in hf.make_tensors(config, "F32").items() if n not in without}
-        self.write_model(folder, tensors, config=FAMILIES[family])
+        config = self.config(family)
+        tensors = {n: t for n, t in tensors_of(config).items() if n not in without}
+        (self.write_model(folder, tensors) / "config.json").write_text(json.dumps(config))
         return tensors
 
     def test_what_was_read_is_written(self):
-        for name, changes in FAMILIES.items():
-            tensors = self.make(name, name)
-            exported = self.export(self.still(f"still_{name}", name), f"export_{name}")
-            self.assertEqual(hf.read_folder(exported), tensors, name)
-            config = json.loads((exported / "config.json").read_text())
-            for key, value in {**hf.CONFIG, **changes}.items():
-                self.assertEqual(config[key], value, f"{name}: {key}")
+        for name in (*FAMILIES, "gpt2"):
+            with self.subTest(family=name):
+                tensors = self.make(name, name)
+                exported = self.export(self.still(f"still_{name}", name), f"export_{name}")
+                self.assertEqual(hf.read_folder(exported), tensors, name)
+                config = json.loads((exported / "config.json").read_text())
+                for key, value in self.config(name).items():
+                    self.assertEqual(config[key], value, f"{name}: {key}")
 
     def test_missing_tensors_are_listed(self):
-        attention = "model.layers.0.self_attn."
+        layer = "model.layers.0."
         for name, without in (
-            ("biases", ["q_proj.bias", "o_proj.bias"]),
-            ("qwen2", ["k_proj.bias"]),
-            ("qwen3", ["q_norm.weight", "k_norm.weight"]),
+            ("biases", [f"{layer}self_attn.q_proj.bias", f"{layer}self_attn.o_proj.bias"]),
+            ("qwen2", [f"{layer}self_attn.k_proj.bias"]),
+            ("qwen3", [f"{layer}self_attn.q_norm.weight", f"{layer}self_attn.k_norm.weight"]),
+            ("gemma3", [f"{layer}pre_feedforward_layernorm.weight"]),
+            ("phi3", [f"{layer}self_attn.qkv_proj.weight", f"{layer}mlp.gate_up_proj.weight"]),
+            ("olmo2", [f"{layer}self_attn.q_norm.weight", f"{layer}self_attn.k_norm.weight"]),
+            ("glm4", [f"{layer}post_self_attn_layernorm.weight"]),
+            ("apertus", [f"{layer}mlp.act_fn.alpha_p"]),
+            ("starcoder2", [f"{layer}mlp.c_fc.bias"]),
+            ("gpt2", ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_proj.bias"]),
         ):
-            self.make(name, f"{name}_cut", [attention + tensor for tensor in without])
-            result = zt.run(0, ["check", self.deck, f"--model.from={name}_cut"])
-            names = ", ".join(attention + tensor for tensor in without).replace(".", r"\.")
-            self.assert_refused(result, rf"{len(without)} missing: {names}")
+            with self.subTest(family=name):
+                self.make(name, f"{name}_cut", without)
+                result = zt.run(0, ["check", self.deck, f"--model.from={name}_cut"])
+                self.assert_refused(result, rf"{len(without)} missing: ", *(tensor.replace(".", r"\.") for tensor in without))
 
     def test_a_family_decides_what_is_there(self):
         """A Llama's weights in a folder that says Qwen 3, and the reverse."""
         self.write_model("renamed", self.tensors, config=FAMILIES["qwen3"])
         result = zt.run(0, ["check", self.deck, "--model.from=renamed"])
         self.assert_refused(result, r"4 missing: .*layers\.0\.self_attn\.k_norm\.weight")
-        tensors = hf.make_tensors({**hf.CONFIG, **FAMILIES["qwen2"]}, "F32")
+        tensors = tensors_of(self.config("qwen2"))
         self.write_model("biased", tensors)
         result = zt.run(0, ["check", self.deck, "--model.from=biased"])
         self.assert_refused(result, r"6 unexpected: .*layers\.0\.self_attn\.k_proj\.bias")

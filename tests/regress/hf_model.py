@@ -1,6 +1,7 @@
 """Hugging Face models: weights read on any mesh, written back bit for bit; broken folders are refused."""
 
 import json
+import math
 import pathlib
 import random
 import struct
@@ -79,12 +80,16 @@ def encode(values, dtype):
 
 
 def make_tensors(config, dtype, seed=1):
-    """{name: (dtype, shape, bytes)}: normal, norms near 1."""
+    return draw_tensors(shapes(config), dtype, seed)
+
+
+def draw_tensors(of_names, dtype, seed=1):
+    """{name: (dtype, shape, bytes)} of {name: shape}: normal, norms near 1."""
     draw, tensors = random.Random(seed), {}
-    for name, shape in shapes(config).items():
-        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+    for name, shape in of_names.items():
         mean, spread = (1, 0.2) if len(shape) == 1 else (0, 0.15)
-        tensors[name] = (dtype, shape, encode([draw.gauss(mean, spread) for _ in range(count)], dtype))
+        values = [draw.gauss(mean, spread) for _ in range(math.prod(shape))]
+        tensors[name] = (dtype, shape, encode(values, dtype))
     return tensors
 
 

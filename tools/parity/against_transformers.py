@@ -41,7 +41,7 @@ except ModuleNotFoundError as missing:
 
 
 def line(name, values):
-    cells = (f"{v:9.1e}" if isinstance(v, float) else f"{v:>9}" for v in values)
+    cells = (f"{v:9.1e}" if isinstance(v, float) else f"{'-' if v is None else v:>9}" for v in values)
     return f"{name:32}" + "".join(cells)
 
 
@@ -51,7 +51,7 @@ def versions():
 
 def beyond_bounds(name, found):
     return [f"{name}: {column} {found[column]:.2g} is above {bound:.2g}"
-            for column, bound in BOUNDS.items() if not found[column] <= bound]
+            for column, bound in BOUNDS.items() if column in found and not found[column] <= bound]
 
 
 def compare_all(ztrain, rows, keep):
@@ -62,9 +62,9 @@ def compare_all(ztrain, rows, keep):
             folder = (keep or pathlib.Path(temporary)).resolve() / str(MODELS.index(row))
             folder.mkdir(parents=True)
             found = Comparison(ztrain, row, folder).run()
-            print(line(row.name, (found[column] for column in BOUNDS)), flush=True)
+            print(line(row.name, (found.get(column) for column in BOUNDS)), flush=True)
             wrong += beyond_bounds(row.name, found)
-            worst = {column: max(worst[column], found[column]) for column in BOUNDS}
+            worst = {column: max(worst[column], found.get(column, 0)) for column in BOUNDS}
     print(line("largest", worst.values()))
     print(line("bound", BOUNDS.values()))
     return wrong
@@ -77,13 +77,13 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--only", metavar="NAME", default="", help="only models with this in their names")
     parser.add_argument("--keep", type=pathlib.Path, help="leave models, runs and exports in this folder")
-    parser.add_argument("--golden", type=pathlib.Path, help="write the golden numbers to this folder, and end")
+    parser.add_argument("--golden", type=pathlib.Path, help="write the golden numbers to this folder (--only: of these models), and end")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     ztrain = Ztrain(arguments.ztrain.resolve(), arguments.mpirun, arguments.ranks)
     if arguments.golden:
-        golden.write(ztrain, arguments.golden, versions())
+        golden.write(ztrain, arguments.golden, arguments.only, versions())
         return 0
     rows = [row for row in MODELS if arguments.only.lower() in row.name.lower()]
     if not rows:

@@ -84,13 +84,16 @@ class Comparison:
         return {**found, "packed": apart(ours, losses), "norm": apart(our_norms, norms), "weights": weights}
 
     def frozen(self):
-        model = torch_side.freeze(self.load(), *zt.PARTIAL.values())
+        partial = zt.partial(self.row.about.whole)
+        model = torch_side.freeze(self.load(), *partial.values(), self.row.our_name)
         losses, _ = torch_side.train(model, self.documents, zt.DOCUMENTS)
-        ours, _, _ = self.train("frozen", zt.DOCUMENTS, zt.PARTIAL)
+        ours, _, _ = self.train("frozen", zt.DOCUMENTS, partial)
         return {"frozen": apart(ours, losses)}
 
     def adapters(self):
-        keys = zt.lora(models.ADAPTED[self.row.family])
+        if not self.row.targets:
+            return {}
+        keys = zt.lora(self.row.targets)
         _, _, still = self.train("lora_still", keys, zt.STILL)
         start = self.export(still, "lora_start", "--adapter", "--dtype", "fp32")
         peft_model = torch_side.load_adapter(self.load(), start, trainable=True)
@@ -111,7 +114,7 @@ class Comparison:
 
     def dropout_trains(self, without):
         """There is nothing to compare masks with; but the losses fall, and are not those without dropout."""
-        losses, _, _ = self.train("dropout", zt.lora(models.ADAPTED[self.row.family], dropout=0.1))
+        losses, _, _ = self.train("dropout", zt.lora(self.row.targets, dropout=0.1))
         return all(map(math.isfinite, losses)) and losses[-1] < losses[0] and losses[-1] != without[-1]
 
     def run(self):

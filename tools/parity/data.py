@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 SEQUENCE, WINDOWS = 64, 4
+SHORT = {"data.sequence": 16, "batch.global": 16}   # deck keys of the same tokens in shorter windows
 PROMPT, CHUNK, NEW_TOKENS = 100, 48, 20     # of generation: chunks are what runs at once
 
 # Best-fit decreasing puts the documents' parts into ROWS rows of SEQUENCE, some of them with space left.
@@ -13,11 +14,10 @@ ROWS, MICRO = 16, 2
 UNTRAINED = 8       # the mask of this document is all zero: it is left out
 
 
-def windows(vocabulary):
+def windows(vocabulary, length=SEQUENCE):
     """(tokens, chunks): chunks are what goes through a model at once, as (ids, targets, weights)."""
     tokens = torch.randint(0, vocabulary, (WINDOWS * SEQUENCE + 1,), generator=torch.Generator().manual_seed(11))
-    ids = tokens[:-1].reshape(WINDOWS, SEQUENCE)
-    targets = tokens[1:].reshape(WINDOWS, SEQUENCE)
+    ids, targets = tokens[:-1].reshape(-1, length), tokens[1:].reshape(-1, length)
     return tokens.numpy().astype(np.uint16), [[(ids, targets, torch.ones(ids.shape))]]
 
 

@@ -17,21 +17,34 @@ import torch_side
 import ztrain_side as zt
 
 PROMPT, FIRST = 40, 8
-LORA = zt.lora(["q_proj", "v_proj", "down_proj"])
-# Name: the file trained on, and deck keys.
-RUNS = {
-    "windows": ("tokens.bin", zt.WINDOWS),
-    "documents": ("documents.h5", zt.DOCUMENTS),
-    "frozen": ("documents.h5", {**zt.DOCUMENTS, **zt.PARTIAL}),
-    "lora": ("documents.h5", LORA),
-}
 
 
-def drawn_adapters(ztrain, folder, documents):
+def runs(row):
+    """Name: the file trained on, and deck keys."""
+    if row.by_length:   # all sequences of a run have one length, which is above the model's own, or below it
+        return {"windows": ("tokens.bin", zt.WINDOWS), "short": ("tokens.bin", {**zt.WINDOWS, **data.SHORT})}
+    found = {
+        "windows": ("tokens.bin", zt.WINDOWS),
+        "documents": ("documents.h5", zt.DOCUMENTS),
+        "frozen": ("documents.h5", {**zt.DOCUMENTS, **zt.partial(row.about.whole)}),
+    }
+    return {**found, "lora": ("documents.h5", zt.lora(row.targets))} if row.targets else found
+
+
+def chunks(row, name):
+    """What PyTorch trains on in a run."""
+    if name == "windows":
+        return data.windows(row.vocabulary)[1]
+    if name == "short":
+        return data.windows(row.vocabulary, data.SHORT["data.sequence"])[1]
+    return data.alone(data.documents(row.vocabulary))
+
+
+def drawn_adapters(ztrain, row, folder):
     """Writes the adapters that a run of ztrain starts with."""
     with tempfile.TemporaryDirectory() as temporary:
-        output = Path(temporary) / "still"
-        _, _, still = ztrain.train(folder, documents, output, LORA, zt.STILL)
+        file, keys = runs(row)["lora"]
+        _, _, still = ztrain.train(folder, folder.parent / file, Path(temporary) / "still", keys, zt.STILL)
         shutil.rmtree(folder / "lora", ignore_errors=True)
         ztrain.export(still, folder / "lora", "--adapter", "--dtype", "fp32")
     config = folder / "lora" / "adapter_config.json"
@@ -39,27 +52,44 @@ def drawn_adapters(ztrain, folder, documents):
     config.write_text(json.dumps({**text, "base_model_name_or_path": None}, indent=2) + "\n")
 
 
-def losses(name, folder, chunks, keys):
+def run(row, folder, name):
     model = torch_side.load(folder)
+    file, keys = runs(row)[name]
     if name == "frozen":
-        model = torch_side.freeze(model, *zt.PARTIAL.values())
+        model = torch_side.freeze(model, *zt.partial(row.about.whole).values(), row.our_name)
     elif name == "lora":
         model = torch_side.load_adapter(model, folder / "lora", trainable=True)
-    return torch_side.train(model, chunks, keys)[0]
+    losses, _ = torch_side.train(model, chunks(row, name), keys)
+    return {"data": file, "settings": keys, "losses": losses}
 
 
-def write_model(ztrain, row, folder, documents, chunks, prompt, versions):
-    row.make().save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)   # of no use here
-    drawn_adapters(ztrain, folder, documents)
+def generation(row, folder):
+    prompt = data.windows(row.vocabulary)[0][:PROMPT].tolist()
     model = torch_side.load(folder)
     rows = torch_side.logits(model, prompt)
-    places = [*range(FIRST), len(prompt) - 1]
-    runs = {name: {"data": file, "settings": keys, "losses": losses(name, folder, chunks[file], keys)}
-            for name, (file, keys) in RUNS.items()}
-    found = {"made_with": versions, "runs": runs, "prompt": prompt,
-             "logits": {str(t): [float(f"{v:.8g}") for v in rows[t]] for t in places},
-             "greedy": torch_side.continue_greedily(model, prompt, data.NEW_TOKENS)}
+    found = {"prompt": prompt,
+             "logits": {str(t): [float(f"{v:.8g}") for v in rows[t]] for t in [*range(FIRST), len(prompt) - 1]}}
+    if row.scaling != models.DYNAMIC:   # whose table changes while the text grows
+        found["greedy"] = torch_side.continue_greedily(model, prompt, data.NEW_TOKENS)
+    return found
+
+
+def write_model(row, folder, versions):
+    """All but the adapters."""
+    row.make().save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)   # of no use here
+    found = {name: run(row, folder, name) for name in runs(row) if name != "lora"}
+    write_golden(folder, {"made_with": versions, "runs": found, **generation(row, folder)})
+
+
+def add_adapters(ztrain, row, folder):
+    drawn_adapters(ztrain, row, folder)
+    found = json.loads((folder / "golden.json").read_text())
+    found["runs"]["lora"] = run(row, folder, "lora")
+    write_golden(folder, found)
+
+
+def write_golden(folder, found):
     (folder / "golden.json").write_text(one_line_lists(found) + "\n")
 
 
@@ -72,14 +102,14 @@ def one_line_lists(value, indent=0):
     return "{\n" + lines + "\n" + " " * indent + "}"
 
 
-def write(ztrain, folder, versions):
+def write(ztrain, folder, only, versions):
     (vocabulary,) = {row.vocabulary for row in models.GOLDEN}
     folder = folder.resolve()     # decks lie elsewhere
     folder.mkdir(parents=True, exist_ok=True)
-    tokens, windows = data.windows(vocabulary)
-    data.write_windows(folder / "tokens.bin", tokens)
-    docs = data.documents(vocabulary)
-    data.write_documents(folder / "documents.h5", docs)
-    chunks = {"tokens.bin": windows, "documents.h5": data.alone(docs)}
+    data.write_windows(folder / "tokens.bin", data.windows(vocabulary)[0])
+    data.write_documents(folder / "documents.h5", data.documents(vocabulary))
     for row in models.GOLDEN:
-        write_model(ztrain, row, folder / row.name, folder / "documents.h5", chunks, tokens[:PROMPT].tolist(), versions)
+        if only.lower() in row.name:
+            write_model(row, folder / row.name, versions)
+            if "lora" in runs(row):
+                add_adapters(ztrain, row, folder / row.name)

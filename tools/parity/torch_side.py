@@ -28,11 +28,11 @@ def load_adapter(model, folder, trainable=False):
     return adapted
 
 
-def freeze(model, trainable, frozen):
-    """The patterns as model.trainable and model.frozen take them."""
+def freeze(model, trainable, frozen, our_name):
+    """The patterns as model.trainable and model.frozen take them. our_name gives ztrain's name of a parameter."""
     for name, parameter in model.named_parameters():
         def matches(patterns):
-            return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            return any(fnmatch.fnmatchcase(our_name(name), pattern) for pattern in patterns)
         parameter.requires_grad_(matches(trainable) and not matches(frozen))
     return model
 

@@ -20,8 +20,11 @@ DOCUMENTS = {**SETTINGS, "data.format": "hdf5", "data.packing": "documents", "da
              "batch.global": data.ROWS, "batch.micro": data.MICRO, "optimizer.eps": 1e-4}
 # A step too small to change any bit, also of a zero.
 STILL = {"run.steps": 1, "optimizer.lr": 1e-37, "optimizer.eps": 1e9, "optimizer.weight_decay": 0.0}
-PARTIAL = {"model.trainable": ["model.layers.1.*", "model.embed_tokens.weight", "*.q_proj.*"],
-           "model.frozen": ["*norm.weight"]}
+
+
+def partial(projection):
+    return {"model.trainable": ["model.layers.1.*", "model.embed_tokens.weight", f"*.{projection}.*"],
+            "model.frozen": ["*norm.weight"]}
 
 
 def lora(targets, dropout=0.0):
