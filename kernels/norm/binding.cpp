@@ -67,14 +67,15 @@ Bound bind_layer_norm_grad(const Binding& b) {
 Bound bind_row_squares(const Binding& b) {
   using Op = RowSquares;
   return with_type(b.in(Op::x).dtype, [&]<class T>() {
-    return launch(b, kernels::row_squares<T>, in_matrix<T>(b, Op::x), out_vector<acc_t<T>>(b, Op::y));
+    return launch(b, kernels::row_squares<T>, in_matrix<T>(b, Op::x), b.record<Op>().first,
+                  out_vector<acc_t<T>>(b, Op::y));
   });
 }
 
 Bound bind_row_squares_grad(const Binding& b) {
   using Op = RowSquaresGrad;
   return with_type(b.out(Op::dx).dtype, [&]<class T>() {
-    return launch(b, kernels::row_squares_backward<T>, in_matrix<T>(b, Op::x),
+    return launch(b, kernels::row_squares_backward<T>, in_matrix<T>(b, Op::x), b.record<Op>().first,
                   in_vector<acc_t<T>>(b, Op::dsquares), out_matrix<T>(b, Op::dx));
   });
 }

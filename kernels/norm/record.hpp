@@ -72,16 +72,23 @@ struct LayerNormGrad {
                       Given{"addend", &LayerNormGrad::has_addend}};
   }
 };
-/// x [T, d] -> squares [T], the sums of the rows' squares.
-struct RowSquares : OneToOne {
+/// x [T, d] -> squares [T], the sums of the rows' squares from one column on.
+struct RowSquares {
   static constexpr std::string_view op = "row_squares";
+  enum In : std::size_t { x };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t first = 0;  ///< first column that no rank before this one sums
+  static constexpr auto fields() { return std::tuple{Unusual{"first", &RowSquares::first}}; }
 };
-/// x, dsquares -> dx.
-struct RowSquaresGrad : NoConstants {
+/// x, dsquares -> dx, which is 0 in the columns before `first`.
+struct RowSquaresGrad {
   static constexpr std::string_view op = "row_squares_grad";
   enum In : std::size_t { x, dsquares };
   enum Out : std::size_t { dx };
   static constexpr Count reads = 2, writes = 1;
+  std::int64_t first = 0;
+  static constexpr auto fields() { return std::tuple{Unusual{"first", &RowSquaresGrad::first}}; }
 };
 /// x [T, d], weight [d], squares [T] -> y = x * weight / sqrt(squares / width + eps).
 struct RmsScale {

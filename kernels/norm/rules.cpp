@@ -1,5 +1,7 @@
 // Norms of rows.
 
+#include <algorithm>
+
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/norm/record.hpp"
@@ -46,7 +48,7 @@ void layer_norm_adjoint(Tape& t, const model::Node& n) {
 
 void row_squares_adjoint(Tape& t, const model::Node& n) {
   t.contribute(n.inputs[RowSquares::x], [&](TensorId dx) {
-    t.emit(RowSquaresGrad{}, n.name,
+    t.emit(RowSquaresGrad{record_of<RowSquares>(n.attributes).first}, n.name,
            {t.tensor(n.inputs[RowSquares::x]), t.gradient(n.outputs[RowSquares::y])}, {dx});
   });
 }
@@ -64,6 +66,18 @@ void rms_scale_adjoint(Tape& t, const model::Node& n) {
     t.emit(RmsScaleGrad{norm.eps, norm.width, dw.accumulate}, n.name, std::move(inputs),
            {d[0], d[1], dw.tensor, ws});
     t.reads(dw);
+  });
+}
+
+/// Ranks that share heads of keys have the same columns, of which the first rank sums the squares.
+void fit_row_squares(model::Node& node, const PartOfNode& part) {
+  if (!part.is_split(RowSquares::x, 1)) return;
+  const auto& parts = part.inputs[RowSquares::x].parts;
+  std::int64_t summed = 0;
+  for (int rank = 0; rank < part.index; ++rank) summed = std::max(summed, parts[at(rank)].end);
+  const model::Rows own = parts[at(part.index)];
+  edit<RowSquares>(node.attributes, [&](RowSquares& r) {
+    r.first = std::clamp<std::int64_t>(summed - own.begin, 0, own.end - own.begin);
   });
 }
 
@@ -144,7 +158,10 @@ std::span<const OpType> norm_ops() {
       {.record = record<RmsNormGrad>(), .ways = rmsnorm_grad_ways, .groups = rmsnorm_grad_groups},
       {.record = record<LayerNorm>(), .adjoint = layer_norm_adjoint, .ways = layer_norm_ways},
       {.record = record<LayerNormGrad>(), .ways = layer_norm_grad_ways, .groups = layer_norm_grad_groups},
-      {.record = record<RowSquares>(), .adjoint = row_squares_adjoint, .ways = row_squares_ways},
+      {.record = record<RowSquares>(),
+       .adjoint = row_squares_adjoint,
+       .ways = row_squares_ways,
+       .fit = fit_row_squares},
       {.record = record<RowSquaresGrad>(), .ways = row_squares_grad_ways},
       {.record = record<RmsScale>(), .adjoint = rms_scale_adjoint, .ways = rms_scale_ways},
       {.record = record<RmsScaleGrad>(), .ways = rms_scale_grad_ways, .groups = rms_scale_grad_groups},

@@ -10,13 +10,14 @@
 
 namespace ztrain::kernels {
 
-/// squares[t] = the sum of x[t, i]^2. x: [T, d]; squares: [T].
+/// squares[t] = the sum of x[t, i]^2 over columns i >= first. x: [T, d]; squares: [T].
 template <class T>
-void row_squares(Exec& exec, Matrix<const T> x, Vector<acc_t<T>> squares);
+void row_squares(Exec& exec, Matrix<const T> x, std::int64_t first, Vector<acc_t<T>> squares);
 
-/// dx[t, i] = 2 x[t, i] dsquares[t].
+/// dx[t, i] = 2 x[t, i] dsquares[t], and 0 for i < first.
 template <class T>
-void row_squares_backward(Exec& exec, Matrix<const T> x, Vector<const acc_t<T>> dsquares, Matrix<T> dx);
+void row_squares_backward(Exec& exec, Matrix<const T> x, std::int64_t first, Vector<const acc_t<T>> dsquares,
+                          Matrix<T> dx);
 
 /// A row of the whole matrix: its elements, and what is added to their mean square.
 struct WideRow {

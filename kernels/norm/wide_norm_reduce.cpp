@@ -8,38 +8,46 @@ namespace {
 template <class T>
 struct RowSquares {
   const T* x;
-  std::int64_t d;
+  std::int64_t first, d;
   acc_t<T>* squares;
 
-  void operator()(std::int64_t row) const { squares[row] = squares_of_row<T>(x + row * d, d); }
+  void operator()(std::int64_t row) const {
+    squares[row] = squares_of_row<T>(x + row * d + first, d - first);
+  }
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t row) const {
-    const acc_t<T> sum = row_squares_by<false>(threads, x + row * d, d);
+    const acc_t<T> sum = row_squares_by<false>(threads, x + row * d + first, d - first);
     if (threads.rank() == 0) squares[row] = sum;
   }
 };
 
+/// skip: how many of the n elements get 0.
+template <class T>
+KOKKOS_INLINE_FUNCTION void double_row(const T* __restrict x, acc_t<T> factor, std::int64_t skip,
+                                       T* __restrict dx, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = static_cast<T>(i < skip ? acc_t<T>(0) : load(x[i]) * factor);
+}
+
 }  // namespace
 
 template <class T>
-void row_squares(Exec& exec, Matrix<const T> x, Vector<acc_t<T>> squares) {
-  REQUIRE(squares.count == x.rows, "row_squares: x is [{}, {}], squares [{}]", x.rows, x.cols, squares.count);
-  for_shared_rows(exec, x.rows, threads_for(x.cols, 1), RowSquares<T>{x.data, x.cols, squares.data});
+void row_squares(Exec& exec, Matrix<const T> x, std::int64_t first, Vector<acc_t<T>> squares) {
+  REQUIRE(squares.count == x.rows && first >= 0 && first <= x.cols,
+          "row_squares: x is [{}, {}], squares [{}], the first column {}", x.rows, x.cols, squares.count,
+          first);
+  for_shared_rows(exec, x.rows, threads_for(x.cols, 1), RowSquares<T>{x.data, first, x.cols, squares.data});
 }
 
 template <class T>
-void row_squares_backward(Exec& exec, Matrix<const T> x, Vector<const acc_t<T>> dsquares, Matrix<T> dx) {
+void row_squares_backward(Exec& exec, Matrix<const T> x, std::int64_t first, Vector<const acc_t<T>> dsquares,
+                          Matrix<T> dx) {
   REQUIRE(dsquares.count == x.rows && dx.rows == x.rows && dx.cols == x.cols,
           "row_squares backward: x is [{}, {}], dsquares [{}], dx [{}, {}]", x.rows, x.cols, dsquares.count,
           dx.rows, dx.cols);
   for_row_pieces<pack_of<T>>(
       exec, x.rows, x.cols, KOKKOS_LAMBDA(const std::int64_t row, const PieceOf<T> p) {
-        const acc_t<T> factor = 2 * dsquares.data[row];
-        auto&& from = p.in(x.data + row * x.cols);
-        auto&& to = p.out(dx.data + row * x.cols);
-        const T* const source = from;
-        T* const result = to;
-        for (std::int64_t i = 0; i < p.n(); ++i) result[i] = static_cast<T>(load(source[i]) * factor);
+        double_row<T>(p.in(x.data + row * x.cols), 2 * dsquares.data[row], first - p.begin,
+                      p.out(dx.data + row * x.cols), p.n());
       });
 }
 

@@ -55,7 +55,7 @@ struct BlockStyle {
   std::string_view before_attention = "input_layernorm", after_attention = "",
                    before_mlp = "post_attention_layernorm", after_mlp = "";
   bool wide_qk_norm = false;  ///< model.qk_norm normalises all heads together, not each
-  /// Activation of the feed-forward: silu, gelu_tanh, gelu (kernels/activation), or xielu, whose two
+  /// Activation of the feed-forward: silu, gelu_tanh (kernels/activation), or xielu, whose two
   /// parameters are trained.
   std::string_view activation = "silu";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";

@@ -74,7 +74,7 @@ FAMILIES = {
         "architectures": ["GlmForCausalLM"],
         "model_type": "glm",
         "attention_bias": True,
-        "partial_rotary_factor": 0.5,
+        "partial_rotary_factor": 0.4,
         "rope_scaling": None,
     },
     "glm4": {
@@ -199,7 +199,12 @@ class Families(hf.Models):
 
     @staticmethod
     def config(family):
-        return GPT2 if family == "gpt2" else {**hf.CONFIG, **FAMILIES[family]}
+        if family == "gpt2":
+            return GPT2
+        config = {**hf.CONFIG, **FAMILIES[family]}
+        if "norm_epsilon" in config:
+            del config["rms_norm_eps"]
+        return config
 
     def make(self, family, folder, without=()):
         config = self.config(family)

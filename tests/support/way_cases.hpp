@@ -118,6 +118,21 @@ inline std::vector<WayCase> of_rows() {
                {matrix(T, 24), vector(24), workspace()}),
       way_case(RmsNormGrad{false, true}, {matrix(T, 48), vector(4), of_each_head(), matrix(T, 48)},
                {matrix(T, 48), vector(4), workspace()}),
+      way_case(RmsNorm{1e-5, false, true}, {matrix(T, 24), vector(24)}, {matrix(T, 24), vector(T)}),
+      way_case(LayerNorm{1e-5}, {matrix(T, 24), vector(24), vector(24)},
+               {matrix(T, 24), vector(T), vector(T)}),
+      way_case(LayerNormGrad{}, {matrix(T, 24), vector(24), vector(T), vector(T), matrix(T, 24)},
+               {matrix(T, 24), vector(24), workspace()}),
+      way_case(LayerNormGrad{false, true},
+               {matrix(T, 24), vector(24), vector(T), vector(T), matrix(T, 24), matrix(T, 24)},
+               {matrix(T, 24), vector(24), workspace()}),
+      way_case(RowSquares{}, {matrix(T, 24)}, {vector(T)}),
+      way_case(RowSquaresGrad{}, {matrix(T, 24), vector(T)}, {matrix(T, 24)}),
+      way_case(RmsScale{1e-5, 24}, {matrix(T, 24), vector(24), vector(T, DType::f64, Fill::positive)},
+               {matrix(T, 24)}),
+      way_case(RmsScaleGrad{1e-5, 24},
+               {matrix(T, 24), vector(24), vector(T, DType::f64, Fill::positive), matrix(T, 24)},
+               {matrix(T, 24), vector(T), vector(24), workspace()}),
   };
 }
 

@@ -190,7 +190,7 @@ constexpr ProgramPass step_passes[] = {
     {forward, [](Making& m) { drop_dead_ops(m.program(), m.step.results); }},
     {{train}, [](Making& m) { number_ops(m.program()); }},
     {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
-    {forward, [](Making& m) { overlay_in_place(m.program()); }},
+    {forward, [](Making& m) { overlay_in_place(m.program(), m.step.results); }},
     {{train, evaluate},
      [](Making& m) {
        if (m.spec.overlap_tensor) overlap_products(m.program(), Axis::tensor);

@@ -318,10 +318,11 @@ void drop_dead_ops(Program& program, const std::vector<TensorId>& keep) {
   program.ops = std::move(kept);
 }
 
-void overlay_in_place(Program& program) {
+void overlay_in_place(Program& program, std::vector<TensorId>& results) {
   std::vector<OpId> last_read(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.ops.size(); ++i)
     for (TensorId t : program.ops[i].inputs) last_read[at(t)] = static_cast<OpId>(i);
+  for (const TensorId t : results) last_read[at(t)] = static_cast<OpId>(program.ops.size());
   std::vector<TensorId> stands_for(program.tensors.size());
   for (std::size_t t = 0; t < stands_for.size(); ++t) stands_for[t] = static_cast<TensorId>(t);
   const auto may_reuse = [&](TensorId in, TensorId out, OpId here) {
@@ -344,6 +345,7 @@ void overlay_in_place(Program& program) {
       break;
     }
   }
+  for (TensorId& t : results) t = stands_for[at(t)];
 }
 
 }  // namespace ztrain::program

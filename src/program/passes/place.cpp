@@ -179,7 +179,7 @@ class Placer {
     // The residual stream begins here: what all that follows reads.
     if (plan_ && looked_up && at_[at(result)] == partial) {
       const Node made = graph_.nodes.back();
-      stands_for_[at(result)] = convert(result, plan_->sequence_parallel ? split(0) : invariant, made);
+      stands_for_[at(result)] = convert(result, stream(), made);
     }
   }
 
@@ -212,11 +212,12 @@ class Placer {
     return impossible;
   }
 
+  /// What the residual stream is on the ranks of the tensor axis.
+  Placement stream() const { return plan_->sequence_parallel ? split(0) : invariant; }
+
   /// Whether a sum becomes other than the residual stream is. It costs more, so that of two ways that
   /// communicate alike the one is taken that keeps the stream as it is.
-  bool leaves_stream(const Conversion& c) const {
-    return plan_ && c.from == partial && c.to != (plan_->sequence_parallel ? split(0) : invariant);
-  }
+  bool leaves_stream(const Conversion& c) const { return plan_ && c.from == partial && c.to != stream(); }
 
   /// Whether a value is summed over the ranks, and then used by each rank in its own way.
   bool by_two(Placement from, Placement to) const { return plan_ && from == partial && to == replicated; }
