@@ -72,7 +72,7 @@ const std::vector<Row> numeric_rows{
     {"lora.random_base", 1, {"true"}, "lora.rank"},
     {"lora.alpha", 0.5, {"8"}, "lora.rank"},
     {"lora.dropout", 0.3, {"0.25"}, "lora.rank"},
-    {"lora.targets", 0.5, {"up_proj", "q_proj,down_proj", "[\"k_proj\", \"o_proj\"]"}, "lora.rank"},
+    {"lora.targets", 0.5, {"*.mlp.*", "q_proj,*.mlp.*", "[\"k_proj\", \"o_proj\"]"}, "lora.rank"},
     {"precision.preset",
      1,
      {"fp64", "fp64", "fp64", "fp32", "fp32", "bf16", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-bf16",

@@ -64,7 +64,7 @@ class Bench(zt.Case):
         self.assertEqual(any(k["communicates"] for k in b["kernels"]), ranks > 1)
         micros = 8 // 2 // ranks
         count = {t: sum(k["count"] for k in b["kernels"] if k["type"] == t) for t in {k["type"] for k in b["kernels"]}}
-        for kind in ("attention", "attention_grad", "swiglu"):
+        for kind in ("attention", "attention_grad", "gated_activation"):
             self.assertEqual(count[kind], micros, kind)
         self.assertEqual(count["linear"], 4 * micros, "queries, keys and values are one; gate and up")
         # The head's loss and its gradient are one op, whose products are as large as the logits.

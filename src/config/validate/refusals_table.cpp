@@ -64,7 +64,7 @@ constexpr Refusal table[]{
      [](const Deck& d) {
        return Words{{"legal", d.model.num_hidden_layers - 1}};
      }},
-    {"model.layer_types",
+    {"model.layer_types model.family",
      "{at}: model.layer_types holds \"{type}\"; legal: full_attention, sliding_attention",
      [](const Deck& d) { return !wrong_type(d.model).empty(); },
      [](const Deck& d) {
@@ -93,7 +93,8 @@ constexpr Refusal table[]{
      [](const Deck& d) {
        return d.model.sliding_window != 0 && !d.model.layer_types.empty() && !some_slide(d.model);
      }},
-    {"model.no_rope_layers", "{at}: model.no_rope_layers = {model.no_rope_layers}: each must be 0 or 1",
+    {"model.no_rope_layers model.family",
+     "{at}: model.no_rope_layers = {model.no_rope_layers}: each must be 0 or 1",
      [](const Deck& d) {
        return !std::ranges::all_of(d.model.no_rope_layers, [](double x) { return x == 0 || x == 1; });
      }},
