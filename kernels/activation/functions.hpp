@@ -49,12 +49,12 @@ struct GeluTanh {
   static constexpr A twice_root = A(1.5957691216057308);  // 2 sqrt(2 / pi)
   template <class A>
   static constexpr A cubic = A(0.044715);
-  /// Ends at 20^2, so that nothing overflows: beyond 20 the sigmoid is 0 or 1 in fp64, too.
+  /// Returns x^2, at most 20^2 so that nothing overflows. For |x| > 20 the sigmoid is 0 or 1 even in fp64.
   template <class A>
   static KOKKOS_INLINE_FUNCTION A square(A x) {
     return x * x < 400 ? x * x : A(400);
   }
-  /// exp(-2z), whose x2 is the square of x.
+  /// Returns exp(-2z). x2 is square(x).
   template <class A>
   static KOKKOS_INLINE_FUNCTION A decay(A x, A x2) {
     return fast_exp(-twice_root<A> * x * (1 + cubic<A> * x2));

@@ -25,7 +25,8 @@ KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __r
   }
 }
 
-/// Computes as many. Outputs may be inputs: each element is read before it is written.
+/// Computes the gradients of at most a quantum of elements.
+/// Outputs may be inputs: each element is read before it is written.
 template <class F, class T>
 KOKKOS_INLINE_FUNCTION void backward_block(const T* gate, const T* up, const T* dy, T* dgate, T* dup,
                                            std::int64_t n) {

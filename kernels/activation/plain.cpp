@@ -21,7 +21,7 @@ KOKKOS_INLINE_FUNCTION void activate(const T* __restrict x, T* __restrict y, std
   }
 }
 
-/// Computes as many. dx may be an input: each element is read before it is written.
+/// Computes at most a quantum of dx. dx may be an input: each element is read before it is written.
 template <class F, class T>
 KOKKOS_INLINE_FUNCTION void slope(const T* x, const T* dy, T* dx, std::int64_t n) {
   if constexpr (widens<T>) {

@@ -20,7 +20,7 @@ struct GatedActivation {
 /// gate, up, dy -> dgate, dup, or gate_up, dy -> dgate_up.
 struct GatedActivationGrad : GatedActivation {
   static constexpr std::string_view op = "gated_activation_grad";
-  /// The last of so many inputs.
+  /// Returns the index of dy, which is the last of `inputs` inputs.
   static constexpr std::size_t dy(std::size_t inputs) { return inputs - 1; }
   static constexpr Count reads{2, 3}, writes{1, 2};
 };

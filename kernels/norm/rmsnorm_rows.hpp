@@ -109,7 +109,7 @@ struct WideRows {
   float at[rows_summed][most_wide];
 };
 
-/// Of a weight that has been widened, and made the gain.
+/// Returns the form that applies to a weight that widen_gain() has converted.
 constexpr NormForm widened(NormForm form) {
   return form == NormForm::one_plus ? NormForm::plain : form;
 }

@@ -76,7 +76,7 @@ KOKKOS_INLINE_FUNCTION acc_t<T> sum_of(const RowPack<T>& x) {
   return sum;
 }
 
-/// Of the n elements that a row has here. The fused multiply-adds are spelled out: compilers that fuse on
+/// Returns the sum over a pack's first n elements. Fused multiply-adds are explicit: compilers that fuse on
 /// their own need not do so alike in two kernels.
 template <NormForm form, class T>
 KOKKOS_INLINE_FUNCTION acc_t<T> sum_of_squares(const RowPack<T>& x, acc_t<T> mean,

@@ -23,8 +23,8 @@ struct RowSquares {
 
 /// skip: how many of the n elements get 0.
 template <class T>
-KOKKOS_INLINE_FUNCTION void double_row(const T* __restrict x, acc_t<T> factor, std::int64_t skip,
-                                       T* __restrict dx, std::int64_t n) {
+KOKKOS_INLINE_FUNCTION void multiply_row(const T* __restrict x, acc_t<T> factor, std::int64_t skip,
+                                         T* __restrict dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = static_cast<T>(i < skip ? acc_t<T>(0) : load(x[i]) * factor);
 }
 
@@ -46,8 +46,8 @@ void row_squares_backward(Exec& exec, Matrix<const T> x, std::int64_t first, Vec
           dx.rows, dx.cols);
   for_row_pieces<pack_of<T>>(
       exec, x.rows, x.cols, KOKKOS_LAMBDA(const std::int64_t row, const PieceOf<T> p) {
-        double_row<T>(p.in(x.data + row * x.cols), 2 * dsquares.data[row], first - p.begin,
-                      p.out(dx.data + row * x.cols), p.n());
+        multiply_row<T>(p.in(x.data + row * x.cols), 2 * dsquares.data[row], first - p.begin,
+                        p.out(dx.data + row * x.cols), p.n());
       });
 }
 

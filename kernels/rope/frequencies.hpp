@@ -23,7 +23,7 @@ struct RopeScaling {
   std::vector<double> short_factors{}, long_factors{};
 };
 
-/// Passed to kernels by value: of heads of up to 512 elements.
+/// Frequencies of a head of up to 512 rotated elements. Kernels take the struct by value.
 struct RopeFrequencies {
   static constexpr std::int64_t most = 256;
   double at[most];

@@ -48,7 +48,7 @@ struct RopeTable {
   }
 };
 /// x [T, heads * head_dim], table -> y. heads: how many of each row are turned; 0: all.
-/// Of each head the first elements are turned, as many as the table has columns.
+/// The first elements of each head are rotated, as many as the table has columns.
 struct Rope {
   static constexpr std::string_view op = "rope";
   enum In : std::size_t { x, table };

@@ -65,7 +65,7 @@ struct BlockStyle {
   bool learned_positions = false;  ///< a table of positions is added to embeddings; nothing is turned
 };
 
-/// A parameter that files of an architecture keep within another tensor. Rows of the table with one file
+/// A parameter that files of an architecture rename, transpose or fuse with others. Rows with one file
 /// tensor name its parts, in their order along the dim of outputs.
 struct FileTensor {
   std::string_view parameter;  ///< name, with * for the layer's number
@@ -73,7 +73,7 @@ struct FileTensor {
   bool transposed = false;     ///< the file has [inputs, outputs]
 };
 
-/// A tensor of files that is no parameter, such as a causal mask. Reading leaves it out.
+/// A tensor of files that is no parameter, such as a causal mask. Reading only checks its `value`.
 struct FileBuffer {
   std::string_view tensor;        ///< name in files, with * for the layer's number
   std::optional<double> value{};  ///< scalar that an export writes; none: an export writes no such tensor

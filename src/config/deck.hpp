@@ -40,7 +40,7 @@ struct Model {
   /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
   std::string from;
   bool trust_config = false;    ///< whether a config.json that asks for code of its own is believed
-  std::int64_t add_tokens = 0;  ///< rows that the vocabulary of that model gets besides
+  std::int64_t add_tokens = 0;  ///< tokens added to the vocabulary of model.from
   std::string new_rows;         ///< mean | normal
   std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none
   /// Not a key: tokens that the model was made for, by its own word; 0: not known.

@@ -11,8 +11,8 @@ const std::vector<RecomputePiece>& recompute_pieces() {
       {"norm", {"norm"}, "the normalised inputs of attention and feed-forward."},
       {"qkv", {"qkv"}, "queries, keys and values."},
       {"attention", {"attention"}, "the output of attention."},
-      {"swiglu", {"swiglu"}, "the gated activation of the feed-forward."},
-      {"ffn", {"gate_up", "swiglu"}, "the feed-forward's gate and up products, and the gated activation."},
+      {"swiglu", {"swiglu"}, "the activation of the feed-forward, gated or not."},
+      {"ffn", {"gate_up", "swiglu"}, "the feed-forward's gate and up products, and its activation."},
   };
   return table;
 }

@@ -57,7 +57,7 @@ std::int64_t vocabulary(const config::Deck& deck, const std::vector<Entry>& trai
   REQUIRE(
       deck.model.from.empty() || tokenizer.vocab_size <= given,
       "'{}' was made with another tokenizer ({}{} ids) than the model of model.from has (model.vocab_size, "
-      "{}): prepare it with the tokenizer of that model, or if it is that tokenizer with new tokens set "
+      "{}): prepare it with the tokenizer of that model, or, if it is that tokenizer with new tokens, set "
       "model.add_tokens = {}",
       tokenizer.vocab_file, tokenizer.name.empty() ? "" : fmt::format("'{}', ", tokenizer.name),
       tokenizer.vocab_size, given, tokenizer.vocab_size - given + deck.model.add_tokens);

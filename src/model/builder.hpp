@@ -30,9 +30,9 @@ class Builder {
   }
   /// Of each row of x, or of each head, whose width is the weight's.
   ValueId rms_norm(const std::string& name, ValueId x, ValueId weight, const RmsNorm& norm);
-  /// Of each row of x; weight and bias are as wide.
+  /// Emits layer normalisation of each row of x. weight and bias have the row's width.
   ValueId layer_norm(const std::string& name, ValueId x, ValueId weight, ValueId bias, double eps);
-  /// RMSNorm of each row of x, whose columns ranks may share.
+  /// Emits RMSNorm of each row of x. The tensor ranks may each hold a part of the columns.
   ValueId wide_rms_norm(const std::string& name, ValueId x, ValueId weight, double eps) {
     const ValueId squares = emit(RowSquares{}, name + ".squares", {x}, {shape(x)[0]}, statistics());
     return emit(RmsScale{eps, shape(x)[1]}, name, {x, weight, squares}, shape(x), compute_);

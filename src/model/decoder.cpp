@@ -65,7 +65,7 @@ class Decoder {
   }
 
  private:
-  /// Adds the angles, and if layers with a window have a base of their own, which is not scaled, theirs too.
+  /// Adds the table of angles, and a second, unscaled one if layers with a window have their own base.
   void add_tables(ValueId positions, Shared& shared) {
     const auto width = static_cast<std::int64_t>(static_cast<double>(m_.head_dim) * m_.partial_rotary_factor);
     shared.table = b_.rope_table("rope_table", positions, scaled_table(width));
@@ -110,7 +110,7 @@ class Decoder {
     return b_.add("embedded", x, b_.embedding("model.embed_positions", positions, table));
   }
 
-  /// Layers of one input. Weights come first, then biases: those of a kind lie side by side, so that the
+  /// Makes the linear layers of one input. All weights come first, then all biases, so that the
   /// products can be joined (program/passes/join_products.hpp).
   std::vector<Projection> projections(ValueId x,
                                       const std::vector<std::pair<std::string, std::int64_t>>& outputs,
@@ -189,7 +189,7 @@ class Decoder {
     b_.piece("swiglu");
     if (style_.activation != "xielu")
       return b_.activation(mlp + ".activation", up, std::string(style_.activation));
-    // The inverse of softplus of 0.8, and of 0.8 - beta.
+    // alpha_p and alpha_n begin at 0.8: p and n are softplus^-1 of 0.8 and of 0.8 - beta.
     const double p = std::log(std::expm1(0.8)), n = std::log(std::expm1(0.8 - Xielu{}.beta));
     const ValueId positive = b_.parameter(mlp + ".act_fn.alpha_p", {1}, Init::constant, p),
                   negative = b_.parameter(mlp + ".act_fn.alpha_n", {1}, Init::constant, n);
@@ -206,15 +206,15 @@ class Decoder {
       const auto gate_up = projections(
           x, {{fmt::format("{}.{}", p, style_.gate), m_.intermediate_size}, {up, m_.intermediate_size}},
           m_.mlp_bias);
-      const ValueId gate = apply(gate_up[0], x), ungated = apply(gate_up[1], x);
+      const ValueId gate = apply(gate_up[0], x), up_product = apply(gate_up[1], x);
       b_.piece("swiglu");
-      inner = b_.gated_activation(p + ".swiglu", gate, ungated, std::string(style_.activation));
+      inner = b_.gated_activation(p + ".swiglu", gate, up_product, std::string(style_.activation));
     }
     b_.piece("down");
     return project(fmt::format("{}.{}", p, style_.down), inner, m_.hidden_size, m_.mlp_bias);
   }
 
-  /// x + y, of which y is what a half of a block adds.
+  /// Returns x + residual_multiplier * y. y is the output of attention or of the feed-forward.
   ValueId residual(const std::string& name, ValueId x, ValueId y) {
     b_.piece("residual");
     if (m_.residual_multiplier != 1) y = b_.scale(name + "_multiplier", y, m_.residual_multiplier);

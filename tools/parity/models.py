@@ -55,7 +55,7 @@ class Family:
     """What is its own: names of classes and of keys of BASE (None: it has no such key), and what all its models have."""
     config: str
     model: str
-    # What gets adapters: last parts of names, and, with a dot, patterns of whole ones. None: PEFT would have to have
+    # What gets adapters: last parts of names, and, with a dot, patterns of whole ones. Empty: PEFT would have to have
     # those of three layers in one.
     adapted: list
     keys: dict = dataclasses.field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Tokenizers behind one face: Hugging Face's, through transformers or tokenizers, and plain bytes.
 
 Each has: name; folder, which holds its tokenizer.json, or None; file_bytes, what its hash is of; vocab_size; eos_id,
-bos_id (None for none); special, the texts of its special tokens; special_ids, the set of their ids; tokens, {"bos_token": text, ...}; template, the text of its chat template or None; encode(text) without
+bos_id (None for none); special, the texts of its special tokens; special_ids, the set of their ids;
+tokens, {"bos_token": text, ...}; template, the text of its chat template or None; encode(text) without
 tokens of its own at the ends; decode(ids).
 """
 

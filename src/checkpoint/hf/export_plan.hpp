@@ -21,7 +21,7 @@ struct AdapterPair {
 struct SourcePart {
   std::int64_t parameter = 0;        ///< its place in the catalog
   std::optional<AdapterPair> added;  ///< adapter that is merged into it
-  std::int64_t first = 0;            ///< elements of the tensor before it, with the outputs first
+  std::int64_t first = 0;            ///< its offset in the tensor [outputs, inputs], in elements
 };
 
 /// Source of a tensor.

@@ -49,10 +49,11 @@ AddedRows added_rows(const config::Deck& deck);
 /// Fills the "model" shards from a folder; padding becomes zero. Not collective. Each rank reads the headers
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no
 /// other memory of the run. fp64, fp32, bf16 and fp16 weights become the shards' dtype, rounded to nearest
-/// even. A Hugging Face folder may hold buffers of its architecture and rotary_emb.inv_freq, which are not
-/// read, and lm_head.weight for a tied head, which each rank compares in fp32 with its part of the embedding.
-/// Its names may lack their first part ("model."). Of a parameter that the architecture's files fuse, they
-/// may have a tensor of its own instead. Blocks of a checkpoint are compared with their checksums. Calls
+/// even. A Hugging Face folder may hold rotary_emb.inv_freq and its architecture's buffers, which are not
+/// used; a buffer with a fixed value must have that value. It may hold lm_head.weight for a tied head, which
+/// each rank compares in fp32 with its part of the embedding.
+/// Its names may lack their first part ("model."). Parameters that the architecture's files fuse
+/// may be tensors of their own. Blocks of a checkpoint are compared with their checksums. Calls
 /// progress after each block. Throws Error that lists all missing, unexpected and wrongly shaped tensors, the
 /// first of each by name; for files that are missing, truncated, damaged or of another format; for weights
 /// that are or become NaN or infinite, with the tensor's name; and for a tied head that is not the embedding.

@@ -38,7 +38,7 @@ class PartWeights : public WeightSource {
       const std::int64_t row = (begin + done) / inputs, column = (begin + done) % inputs;
       n = std::min(inputs - column, count - done);
       if (!holds(name, to, row, column, n)) {
-        // One row in a call is a slice of the inputs: the same slice of later rows comes next.
+        // A call for part of one row reads a slice of inputs. Later calls read that slice of more rows.
         const bool sliced = n == count && n < inputs;
         const std::int64_t last = (begin + count - 1) / inputs;
         hold(name, to,

@@ -27,9 +27,8 @@ std::vector<Architecture> glm() {
       as_glm({.family = "glm",
               .hf_class = "GlmForCausalLM",
               .model_type = "glm",
-              .doc =
-                  "llama, of whose heads half the elements are turned, in pairs of neighbours; queries, keys "
-                  "and values may have biases (GLM-4-9B).",
+              .doc = "llama, in which half of each head is rotated, in pairs of neighbours; queries, keys "
+                     "and values may have biases (GLM-4-9B).",
               .presets = {{"glm4-9b-chat", 4096, 13696, 40, 32, 2, 151552, glm4_0414,
                            "attention_bias=true rms_norm_eps=1.5625e-07"}}}),
       as_glm({.family = "glm4",

@@ -7,7 +7,7 @@ std::vector<Architecture> mistral() {
       {.family = "mistral",
        .hf_class = "MistralForCausalLM",
        .model_type = "mistral",
-       .doc = "the same without biases; all layers may have a sliding window (Mistral 7B, Nemo, Small).",
+       .doc = "llama without biases; all layers may have a sliding window (Mistral 7B, Nemo, Small).",
        .keys = {silu, no_attention_dropout, kv_heads("8"), window("4096")},
        .presets = {{"mistral-7b-v0.1", 4096, 14336, 32, 32, 8, 32000, "sliding_window=4096"},
                    {"mistral-7b-v0.3", 4096, 14336, 32, 32, 8, 32768, "rope_theta=1e6"},
@@ -18,7 +18,7 @@ std::vector<Architecture> mistral() {
       {.family = "ministral",
        .hf_class = "MinistralForCausalLM",
        .model_type = "ministral",
-       .doc = "mistral, of whose layers some may have the window and others not (Ministral).",
+       .doc = "mistral, in which some layers may have the window and others not (Ministral).",
        .keys = {silu, no_attention_dropout, kv_heads("8"), window("4096"),
                 layer_types(R"(["sliding_attention"])")}},
   };

@@ -7,7 +7,7 @@ std::vector<Architecture> smollm() {
       {.family = "smollm3",
        .hf_class = "SmolLM3ForCausalLM",
        .model_type = "smollm3",
-       .doc = "llama, of whose layers every fourth turns nothing by its position (SmolLM 3).",
+       .doc = "llama, in which every fourth layer has no rotary embedding (SmolLM 3).",
        .keys = {silu,
                 no_attention_dropout,
                 attention_bias("false"),

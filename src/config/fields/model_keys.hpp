@@ -18,7 +18,7 @@ bool shapes_model(const Field& field);
 const ModelKey* find_key(const Architecture& a, std::string_view key);
 const ModelKey* find_hf(const Architecture& a, std::string_view hf);
 
-/// Returns what 0 stands for in the keys that follow from others if they are 0; 0 for other keys.
+/// Returns the value that 0 stands for in a key such as head_dim, which then follows from other keys; else 0.
 double derived(std::string_view key, const Model& model);
 
 /// Returns the value, as TOML, that a deck takes if it does not give the key; "": the key's own default.

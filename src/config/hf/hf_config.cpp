@@ -201,7 +201,7 @@ std::string dropout_note(const Model& model) {
   for (const ModelKey& row : find_architecture(model.family).keys)
     if (row.role == KeyRole::dropped && c.number(row.hf, 0) != 0)
       shares += fmt::format("{}{} = {}", shares.empty() ? "" : ", ", row.hf, c.text(row.hf));
-  return shares.empty() ? "" : fmt::format("ztrain trains without it; {} says {}", path, shares);
+  return shares.empty() ? "" : fmt::format("ztrain trains without dropout; {} says {}", path, shares);
 }
 
 std::vector<std::int32_t> hf_eos(const std::string& folder) {

@@ -52,8 +52,8 @@ void require_known(const Members& rope, const char* key, const json& members) {
                                                    "partial_rotary_factor"};
   for (const auto& [name, value] : members.items()) {
     REQUIRE(!value.is_object(),
-            "{}: {} is an object: rotary embeddings that differ by layer are not supported", rope.where(),
-            printable(name, most_quoted));
+            "{}: {} is an object: rotary embeddings that differ by layer are for gemma3 and olmo3",
+            rope.where(), printable(name, most_quoted));
     const bool known = std::ranges::find(others, name) != others.end() ||
                        std::ranges::find(scaling_keys, name, &ScalingKey::name) != scaling_keys.end();
     REQUIRE(known || value.is_null(), "{}: {}: not supported in {}", rope.where(),

@@ -1,5 +1,5 @@
 #pragma once
-// Finds a head in a Hugging Face folder whose config.json ties the head to the embedding. Transformers keeps
+// Finds a head in a Hugging Face folder whose config.json ties it to the embedding. Transformers 5 keeps
 // the two apart if they differ.
 
 #include <string>

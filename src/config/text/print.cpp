@@ -232,7 +232,7 @@ std::string head_note(const Deck& deck) {
   if (!source_of(deck, "model.tie_word_embeddings").ends_with(own_head_source)) return "";
   return fmt::format(
       "{} differs from {}, although config.json ties them (tie_word_embeddings): both are kept, as "
-      "transformers does; model.tie_word_embeddings = true keeps the embedding alone",
+      "transformers 5 does; model.tie_word_embeddings = true keeps the embedding alone",
       head_weight, embedding_weight);
 }
 

@@ -50,7 +50,7 @@ std::string input_name(const std::string& input, int micro);
 void drop_dead_ops(Program& program, const std::vector<TensorId>& keep);
 
 /// Lets an op write its output over an input that is not read again (rope, residual adds): less memory and
-/// traffic. results: tensors that the caller reads; replaced by those that hold them then.
+/// traffic. Replaces each of `results`, which the caller reads, by the tensor that holds it afterwards.
 void overlay_in_place(Program& program, std::vector<TensorId>& results);
 
 }  // namespace ztrain::program

@@ -212,14 +212,14 @@ class Placer {
     return impossible;
   }
 
-  /// What the residual stream is on the ranks of the tensor axis.
+  /// Returns the placement of the residual stream on the tensor axis.
   Placement stream() const { return plan_->sequence_parallel ? split(0) : invariant; }
 
-  /// Whether a sum becomes other than the residual stream is. It costs more, so that of two ways that
-  /// communicate alike the one is taken that keeps the stream as it is.
+  /// Returns whether a sum gets another placement than the residual stream's. Such a conversion costs 1 more:
+  /// if two ways communicate equally, the one that keeps the stream's placement is taken.
   bool leaves_stream(const Conversion& c) const { return plan_ && c.from == partial && c.to != stream(); }
 
-  /// Whether a value is summed over the ranks, and then used by each rank in its own way.
+  /// Returns whether a conversion takes two ops: a sum over the ranks, then replication.
   bool by_two(Placement from, Placement to) const { return plan_ && from == partial && to == replicated; }
 
   /// The value as `to`, by an op before `reader` where it takes one.

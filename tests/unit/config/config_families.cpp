@@ -242,7 +242,7 @@ TEST_F(Folder, DropoutIsToldAndNotDone) {
     return dropout_note(deck_of(section()).model);
   };
   EXPECT_EQ(note({"GPT2LMHeadModel", R"({"n_embd": 48, "attn_pdrop": 0.1, "embd_pdrop": 0.2})", {}}),
-            "ztrain trains without it; " + file() + " says embd_pdrop = 0.2, attn_pdrop = 0.1");
+            "ztrain trains without dropout; " + file() + " says embd_pdrop = 0.2, attn_pdrop = 0.1");
   EXPECT_EQ(note({"GPT2LMHeadModel", R"({"n_embd": 48, "attn_pdrop": 0})", {}}), "");
   EXPECT_EQ(dropout_note(Model{}), "");
 }

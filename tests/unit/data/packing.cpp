@@ -363,8 +363,8 @@ TEST_F(Documents, TokenizersMustGoTogether) {
       error_of([&] { open_datasets(fixed); }),
       "'" + a +
           "' was made with another tokenizer ('some', 40 ids) than the model of model.from has "
-          "(model.vocab_size, 39): prepare it with the tokenizer of that model, or if it is that tokenizer "
-          "with new tokens set model.add_tokens = 1");
+          "(model.vocab_size, 39): prepare it with the tokenizer of that model, or, if it is that tokenizer "
+          "with new tokens, set model.add_tokens = 1");
   const std::string b = tokenised("b.h5", "0011223344556677", "aa", 50);
   sets = open_datasets(deck(at("*.h5")));
   EXPECT_EQ(sets.vocab_size, 50);
