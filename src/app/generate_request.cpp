@@ -11,6 +11,7 @@
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
+#include "config/architectures.hpp"
 #include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
 #include "kernel_interface/target.hpp"
@@ -90,12 +91,19 @@ void require_eos(const Tokens& eos, std::int64_t vocabulary) {
 
 /// Makes the cache large enough for what is asked for, up to the model's context.
 void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
-  const generate::Context context =
+  generate::Context context =
       a.max_length > 0 ? generate::Context{a.max_length, "--max-length"} : generate::context_of(r.source);
+  const config::Model& m = r.source.deck.model;
+  const bool table = config::find_architecture(m.family).style.learned_positions;
+  if (table && m.max_position_embeddings < context.positions)
+    context = {m.max_position_embeddings, "the rows of its table of positions"};
   REQUIRE(context.positions > 0, "{} does not say how many tokens the model was made for: give --max-length",
           r.source.folder);
   const auto longer = [](const Tokens& x, const Tokens& y) { return x.size() < y.size(); };
   const auto longest = std::ssize(*std::max_element(r.prompts.begin(), r.prompts.end(), longer));
+  REQUIRE(!table || longest <= context.positions,
+          "a prompt has {} tokens, more than the {} of the model's context ({}): shorten it", longest,
+          context.positions, context.from);
   REQUIRE(longest <= context.positions,
           "a prompt has {} tokens, more than the {} of the model's context ({}): shorten it, or give "
           "--max-length {} (a model may do poorly beyond what it was trained on)",

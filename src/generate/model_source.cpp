@@ -79,9 +79,11 @@ Context context_of(const ModelSource& source) {
   if (context.positions == 0 && !source.origin.empty())
     context = {config::hf_positions(source.origin),
                "max_position_embeddings of " + config::hf_config_path(source.origin)};
+  const bool saved = source.kind == ModelSource::Kind::checkpoint;
+  if (const std::int64_t made = source.deck.model.max_position_embeddings; saved && made > context.positions)
+    context = {made, "model.max_position_embeddings of the run"};
   const std::int64_t trained = source.deck.data.sequence;
-  if (source.kind == ModelSource::Kind::checkpoint && trained > context.positions)
-    context = {trained, "data.sequence of the run"};
+  if (saved && trained > context.positions) context = {trained, "data.sequence of the run"};
   return context;
 }
 

@@ -158,8 +158,31 @@ void export_model(const runtime::Session& session, telemetry::Console& console,
   console.print(summary(request, p, done, seconds));
 }
 
+namespace {
+
+/// Requires that files of the family keep the layers that have adapters as they are: PEFT finds modules by
+/// name.
+void require_own_modules(const config::Deck& deck) {
+  const config::Architecture& a = config::find_architecture(deck.model.family);
+  for (const config::FileTensor& row : a.files) {
+    std::string module(row.parameter.substr(0, row.parameter.rfind('.')));
+    if (const auto star = module.find('*'); star != std::string::npos) module[star] = '0';
+    const std::string last = module.substr(module.rfind('.') + 1);
+    for (const std::string& target : deck.lora.targets)
+      REQUIRE(!glob_match(target, target.find('.') == std::string::npos ? last : module),
+              "checkpoint.export_adapter: lora.targets has {}, which {} keeps in {}: its adapter cannot be "
+              "exported "
+              "alone. Leave it out of lora.targets, or export the merged model (checkpoint.export_adapter = "
+              "false)",
+              last, a.hf_class, row.tensor);
+  }
+}
+
+}  // namespace
+
 void require_exportable(const config::Deck& deck) {
   const config::Checkpoint& c = deck.checkpoint;
+  if (c.export_adapter && deck.lora.rank > 0) require_own_modules(deck);
   try {
     checkpoint::require_new_folder(c.export_to, deck_keys);
     if (!c.export_adapter) config::hf_config(deck.model, dtype_of(deck, c.export_dtype), deck.data.sequence);

@@ -15,10 +15,11 @@ namespace {
 
 class AddedRowsSource : public WeightSource {
  public:
-  AddedRowsSource(std::unique_ptr<WeightSource> source, const AddedRows& rows, bool tied)
-      : source_(std::move(source)), rows_(rows), tied_(tied) {
+  AddedRowsSource(std::unique_ptr<WeightSource> source, const AddedRows& rows,
+                  std::map<std::string, std::string> parameters)
+      : source_(std::move(source)), rows_(rows), parameters_(std::move(parameters)) {
     shapes_ = source_->shapes();
-    for (const char* name : {config::embedding_weight, config::head_weight})
+    for (const auto& [name, parameter] : parameters_)
       if (const auto at = shapes_.find(name); at != shapes_.end()) at->second[0] += rows.count;
   }
 
@@ -47,7 +48,7 @@ class AddedRowsSource : public WeightSource {
       const std::vector<float>& row = mean_of(name);
       return row[static_cast<std::size_t>(index % std::ssize(row))];
     }
-    const std::uint64_t stream = hash_text(tied_ ? std::string(config::embedding_weight) : name);
+    const std::uint64_t stream = hash_text(parameters_.at(name));
     return static_cast<float>(rows_.std * normal(rows_.seed, stream, static_cast<std::uint64_t>(index)));
   }
 
@@ -70,15 +71,15 @@ class AddedRowsSource : public WeightSource {
 
   std::unique_ptr<WeightSource> source_;
   AddedRows rows_;
-  bool tied_;
+  std::map<std::string, std::string> parameters_;
   std::map<std::string, std::vector<float>> means_;
 };
 
 }  // namespace
 
 std::unique_ptr<WeightSource> with_added_rows(std::unique_ptr<WeightSource> source, const AddedRows& rows,
-                                              bool tied) {
-  return std::make_unique<AddedRowsSource>(std::move(source), rows, tied);
+                                              std::map<std::string, std::string> parameters) {
+  return std::make_unique<AddedRowsSource>(std::move(source), rows, std::move(parameters));
 }
 
 }  // namespace ztrain::checkpoint

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.hpp"
@@ -59,9 +60,16 @@ std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
                                              std::span<const ParameterShape> parameters,
                                              const ImportOptions& options) {
   auto source = open_weights(folder);
+  if (options.added.count == 0) return source;
+  const auto* architecture = config::is_checkpoint(folder) ? nullptr : options.architecture;
   const bool tied = std::ranges::count(parameters, config::head_weight, &ParameterShape::name) == 0;
-  return options.added.count > 0 ? with_added_rows(std::move(source), options.added, tied)
-                                 : std::move(source);
+  std::map<std::string, std::string> names;
+  for (const char* name : {config::embedding_weight, config::head_weight}) {
+    const std::vector<NamedShape> one{{name, {}}};
+    const TensorPart part = find_part(tensor_parts(one, architecture)[0], one[0], source->shapes());
+    names[part.tensor] = tied ? config::embedding_weight : name;
+  }
+  return with_added_rows(std::move(source), options.added, std::move(names));
 }
 
 /// Opens a folder. Requires that it holds the parameters, with their shapes, and nothing else.

@@ -30,14 +30,14 @@ std::vector<Architecture> glm() {
               .doc = "llama, in which half of each head is rotated, in pairs of neighbours; queries, keys "
                      "and values may have biases (GLM-4-9B).",
               .presets = {{"glm4-9b-chat", 4096, 13696, 40, 32, 2, 151552, glm4_0414,
-                           "attention_bias=true rms_norm_eps=1.5625e-07"}}}),
+                           "attention_bias=true rms_norm_eps=1.5625e-07 rope_theta=5e6"}}}),
       as_glm({.family = "glm4",
               .hf_class = "Glm4ForCausalLM",
               .model_type = "glm4",
               .doc = "glm with norms before and behind attention and the feed-forward (GLM-4-0414).",
               .style = {.after_attention = "post_self_attn_layernorm", .after_mlp = "post_mlp_layernorm"},
               .presets = {{"glm4-9b", 4096, 13696, 40, 32, 2, 151552, glm4_0414, "attention_bias=false"},
-                          {"glm4-32b", 6144, 23040, 61, 48, 8, 151552, glm4_0414, "attention_bias=false"}}}),
+                          {"glm4-32b", 6144, 23040, 61, 48, 2, 151552, glm4_0414, "attention_bias=false"}}}),
   };
 }
 

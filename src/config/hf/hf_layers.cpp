@@ -133,6 +133,10 @@ void write_layers(const Architecture& a, const Model& m, json& config) {
     turned.push_back(static_cast<int>(at_layer(m.no_rope_layers, layer, 1)));
   }
   if (find_hf(a, types_key) != nullptr) config[types_key] = types;
+  // Such classes ask for a window although no layer has one.
+  if (find_hf(a, types_key) != nullptr && find_hf(a, "use_sliding_window") == nullptr &&
+      m.sliding_window == 0)
+    config["sliding_window"] = 4096;
   if (find_key(a, "model.no_rope_layers") != nullptr) config["no_rope_layers"] = turned;
 }
 

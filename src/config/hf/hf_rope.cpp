@@ -62,9 +62,10 @@ void require_known(const Members& rope, const char* key, const json& members) {
 }
 
 /// Returns the scaling by ztrain's name.
-std::string scaling_of(const Members& rope, const char* key) {
+std::string scaling_of(const Members& rope, const char* key, const Architecture& a) {
   std::string type = rope.string("rope_type", rope.string("type", "default").c_str());
-  if (type == "su") type = "longrope";  // its first name
+  // Its first names. Phi 3's class has no other scaling.
+  if (type == "su" || (type == "yarn" && find_hf(a, original_key) != nullptr)) type = "longrope";
   if (type == "default") return "none";
   const auto& choices = find_field("model.rope_scaling")->legal.choices;
   REQUIRE(type != "none" && std::ranges::find(choices, type) != choices.end(),
@@ -105,7 +106,7 @@ void read_object(const Members& rope, const json& members, const char* key, cons
   REQUIRE(part == 1 || find_key(a, "model.partial_rotary_factor") != nullptr,
           "{}: partial_rotary_factor: not supported; all elements of {} are turned", rope.where(), a.family);
   m.partial_rotary_factor = part;
-  m.rope_scaling = scaling_of(rope, key);
+  m.rope_scaling = scaling_of(rope, key, a);
   const std::int64_t first = original_of(rope, c, a, m);
   for (const ScalingKey& row : scaling_keys) {
     if (!belongs(row, m.rope_scaling)) continue;
@@ -164,6 +165,9 @@ json scaling_json(const Architecture& a, const Deck& deck) {
   // Such a class (Phi 3) derives the factor from lengths beside the object, and older ones refuse more
   // members.
   const bool beside = find_hf(a, original_key) != nullptr;
+  REQUIRE(!beside || m.rope_scaling == "longrope",
+          "model.rope_scaling = \"{}\": such a model is no {}, which has longrope alone", m.rope_scaling,
+          a.hf_class);
   json object{{beside ? "type" : "rope_type", m.rope_scaling}};
   for (const ScalingKey& row : scaling_keys) {
     const std::string_view name = row.name;
@@ -196,7 +200,7 @@ void read_rope(const Members& c, const Architecture& a, Deck& deck) {
     REQUIRE(!c.has(older_rope) || text_of(other) == text_of(read),
             "{}: rope_scaling and rope_parameters contradict each other", c.where());
     read = other;
-  } else if (!c.contains(older_rope) && !standard.empty()) {
+  } else if (!c.has(older_rope) && !standard.empty()) {
     const json members = parse_json(standard);
     read = with_object({c.where(), members}, members, newer_rope, c, a, deck);
   }

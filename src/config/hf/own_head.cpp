@@ -60,11 +60,15 @@ bool differ(const Found& head, const Found& embedding) {
 
 }  // namespace
 
-bool has_own_head(const std::string& folder) {
+bool has_own_head(const std::string& folder, const Architecture& architecture) {
+  std::string name = embedding_weight;
+  for (const FileTensor& row : architecture.files)
+    if (row.parameter == name) name = row.tensor;
   try {
     const auto head = find(folder, head_weight);
-    const auto embedding = find(folder, embedding_weight);
-    return head && embedding && differ(*head, *embedding);
+    for (const std::string& of : {name, name.substr(name.find('.') + 1)})
+      if (const auto embedding = find(folder, of)) return head && differ(*head, *embedding);
+    return false;
   } catch (const Error&) {
     return false;  // Reading the weights says what is wrong with them.
   }

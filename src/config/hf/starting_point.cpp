@@ -75,6 +75,13 @@ StartingPoint from_checkpoint(const std::string& folder) {
   return point;
 }
 
+const Architecture& architecture_of(const Settings& settings) {
+  const auto family =
+      std::ranges::find(settings, "model.family", [](const auto& setting) { return setting.first; });
+  const std::string& quoted = family->second;
+  return find_architecture(quoted.substr(1, quoted.size() - 2));
+}
+
 }  // namespace
 
 std::string other_format_in(const fs::path& folder) {
@@ -134,7 +141,7 @@ StartingPoint starting_point(const std::string& folder, bool trusted) {
   point.positions = hf_positions(folder);
   const auto tied = std::ranges::find(
       point.settings, std::pair<std::string, std::string>("model.tie_word_embeddings", "true"));
-  if (tied != point.settings.end() && has_own_head(folder)) {
+  if (tied != point.settings.end() && has_own_head(folder, architecture_of(point.settings))) {
     tied->second = "false";
     point.own_head = true;
   }

@@ -21,6 +21,12 @@ void settle(Deck& deck, const Architecture& a) {
     assign(field, value, deck, "model.family");
     if (render(field, deck) != before) set_source(deck, field.key, "model.family");
   }
+  const auto layers = static_cast<std::size_t>(deck.model.num_hidden_layers);
+  const auto cut = [&](const char* key, auto& list) {
+    if (source_of(deck, key) == "model.family" && list.size() > layers) list.resize(layers);
+  };
+  cut("model.layer_types", deck.model.layer_types);
+  cut("model.no_rope_layers", deck.model.no_rope_layers);
 }
 
 /// Names all linear layers of the family's blocks, if no others are given.

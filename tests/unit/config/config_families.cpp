@@ -4,6 +4,7 @@
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config_folder.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace ztrain::config::config_families_test {
 namespace {
@@ -255,11 +256,29 @@ TEST(FamiliesOfDecks, HaveTheirOwnDefaults) {
   EXPECT_EQ(value("family = \"gemma2\"\nattn_logit_softcapping = 0\n", "attn_logit_softcapping"), "0");
   EXPECT_EQ(value("family = \"gemma2\"\n", "layer_types"), R"(["sliding_attention", "full_attention"])");
   EXPECT_EQ(value("family = \"gemma2\"\nsliding_window = 0\n", "layer_types"), "[]");
+  EXPECT_EQ(value("family = \"gemma3\"\nnum_hidden_layers = 2\n", "layer_types"),
+            R"(["sliding_attention", "sliding_attention"])");
+  EXPECT_EQ(value("family = \"smollm3\"\nnum_hidden_layers = 2\n", "no_rope_layers"), "[1, 1]");
   EXPECT_EQ(value("family = \"olmo3\"\nrope_theta = 77.0\n", "rope_local_base_freq"), "77");
   EXPECT_EQ(value("family = \"starcoder2\"\nattention_bias = false\n", "mlp_bias"), "false");
   EXPECT_EQ(value("family = \"glm4\"\n", "partial_rotary_factor"), "0.5");
   EXPECT_EQ(value("family = \"gpt2\"\n", "num_key_value_heads"), "8");
   EXPECT_EQ(value("preset = \"gpt2-xl\"\n", "attention_output_bias"), "true");
+}
+
+TEST(FamiliesOfDecks, ExportsAreWhatTheirClassesTake) {
+  const auto written = [](const std::string& keys) {
+    return parse_json(hf_config(deck_of("[model]\n" + keys).model, DType::bf16, 16));
+  };
+  for (const char* family : {"gemma2", "gemma3", "olmo3", "ministral"}) {
+    const json config = written(fmt::format("family = \"{}\"\nsliding_window = 0\n", family));
+    EXPECT_TRUE(config["sliding_window"].is_number()) << family << " masks by a window that no layer has";
+    for (const json& type : config["layer_types"]) EXPECT_EQ(type, "full_attention") << family;
+  }
+  EXPECT_NE(test::error_of([&] {
+              written("family = \"phi3\"\nrope_scaling = \"linear\"\n");
+            }).find("longrope alone"),
+            std::string::npos);
 }
 
 TEST(FamiliesOfDecks, PresetsAreOfTheirFamily) {
