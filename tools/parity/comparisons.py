@@ -68,7 +68,7 @@ class Comparison:
         one, other = self.original.config, returned.config
         differ = [k for k in keys if hasattr(one, k) and getattr(one, k) != getattr(other, k, None)]
         pairs = zip(self.original.state_dict().items(), returned.state_dict().items(), strict=True)
-        differ += [k for (k, a), (_, b) in pairs if not torch.equal(a.view(torch.uint8), b.view(torch.uint8))]
+        differ += [k for (k, a), (_, b) in pairs if not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))]
         return {"bits": len(differ)}
 
     def training(self):
