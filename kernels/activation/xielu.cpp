@@ -10,9 +10,15 @@ template <class T>
 void xielu_forward(Exec& exec, const XieluConstants<T>& constants, Matrix<const T> x, Matrix<T> y) {
   REQUIRE(x.rows == y.rows && x.cols == y.cols, "xielu: x is [{}, {}] and y [{}, {}]", x.rows, x.cols, y.rows,
           y.cols);
-  for_pieces<pack_of<T>>(
-      exec, x.rows * x.cols, KOKKOS_LAMBDA(const PieceOf<T> p) {
-        xielu_values<T>(p.in(x.data), p.out(y.data), p.n(), XieluFunction<acc_t<T>>::of(constants));
+  // The constants, which cost more than an element, are computed once for a row.
+  for_wide_rows(
+      exec, x.rows, x.cols, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
+        const auto f = XieluFunction<acc_t<T>>::of(constants);
+        lanes.each(x.cols, [&](const std::int64_t begin, const std::int64_t length) {
+          const RowPiece p{row * x.cols + begin, length};
+          xielu_values<T>(p.in(x.data), p.out(y.data), p.n(), f);
+          return 0;
+        });
       });
 }
 

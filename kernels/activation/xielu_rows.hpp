@@ -55,7 +55,7 @@ struct XieluFunction {
     const A beta = static_cast<A>(c.beta);
     return {softplus<A>(load(*c.p)), beta + softplus<A>(load(*c.n)), beta, static_cast<A>(c.eps)};
   }
-  /// What alpha_n is multiplied by for x <= 0.
+  /// Returns the factor of alpha_n for x <= 0, and its slope.
   KOKKOS_INLINE_FUNCTION ValueAndSlope<A> below(A x) const {
     const A m = x > eps ? eps : x;  // keeps NaN
     const ExpAndRest<A> at = exp_and_rest(m);
@@ -73,15 +73,17 @@ struct XieluFunction {
   }
 };
 
-/// Computes at most a quantum of elements.
 template <class T>
 KOKKOS_INLINE_FUNCTION void xielu_values(const T* __restrict x, T* __restrict y, std::int64_t n,
                                          const XieluFunction<acc_t<T>>& f) {
   if constexpr (widens<T>) {
     float wide[quantum], result[quantum];
-    widen(x, wide, n);
-    xielu_values<float>(wide, result, n, f);
-    narrow(result, y, n);
+    for (std::int64_t begin = 0; begin < n; begin += quantum) {
+      const std::int64_t some = n - begin < quantum ? n - begin : quantum;
+      widen(x + begin, wide, some);
+      xielu_values<float>(wide, result, some, f);
+      narrow(result, y + begin, some);
+    }
   } else {
     for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(f.value(load(x[i])));
   }

@@ -8,7 +8,7 @@
 
 namespace ztrain {
 
-/// What becomes of each logit before the loss. The records of the head hand these constants on as a whole.
+/// A function of each logit before the loss. The records of the head hand these constants on as a whole.
 struct LogitCap {
   double soft_cap = 0;  ///< as HeadLossShape::soft_cap
   static constexpr auto fields() { return std::tuple{Unusual{"soft_cap", &LogitCap::soft_cap}}; }

@@ -9,7 +9,7 @@
 
 namespace ztrain::kernels {
 
-/// What becomes of a row x.
+/// A norm is one of these functions of a row x.
 /// plain: x * rstd * weight. one_plus: x * rstd * (1 + weight). centred: (x - mean) * rstd * weight + bias.
 /// scaled: as plain, but rstd is that of a wider row, whose squares have been summed.
 enum class NormForm : std::uint8_t { plain, one_plus, centred, scaled };
@@ -171,7 +171,7 @@ struct NormGradientArrays {
   acc_t<T> eps = 0, width = 0;        ///< scaled
 };
 
-/// What a row's gradient is made of besides its elements. dx = dy * gain * rstd - value * along - shift.
+/// Factors of a row's gradient. dx = dy * gain * rstd - value * along - shift.
 template <class A>
 struct RowFactors {
   A mean, rstd, along, shift;
@@ -239,7 +239,7 @@ KOKKOS_INLINE_FUNCTION void norm_gradient_output(const NormGradientArrays<T>& a,
   store_pack<whole>(dx, a.dx + row * a.d + at, a.d - at);
 }
 
-/// What a thread holds of a block of rows: its packs of the weight, and the sums over the rows.
+/// A thread holds this of a block of rows: its packs of the weight, and the sums over the rows.
 template <int packs, class T>
 struct HeldColumns {
   RowPack<T> weight[packs];

@@ -68,7 +68,8 @@ void yarn(const RopeScaling& rope, RopeFrequencies& f) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     f.at[i] = f.at[i] / factor * ramp + f.at[i] * (1 - ramp);
   }
-  f.amplitude = rope.mscale != 0 && rope.mscale_all_dim != 0
+  f.amplitude = rope.attention_factor > 0 ? rope.attention_factor
+                : rope.mscale != 0 && rope.mscale_all_dim != 0
                     ? yarn_amplitude(factor, rope.mscale) / yarn_amplitude(factor, rope.mscale_all_dim)
                     : yarn_amplitude(factor, 1);
 }
@@ -81,7 +82,9 @@ void longrope(const RopeScaling& rope, RopeFrequencies& f) {
   fill(f, rope.theta);
   for (std::int64_t i = 0; i < f.count; ++i) f.at[i] /= factors[static_cast<std::size_t>(i)];
   const double factor = stretch(rope);
-  if (factor > 1)
+  if (rope.attention_factor > 0)
+    f.amplitude = rope.attention_factor;
+  else if (factor > 1)
     f.amplitude = std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(rope.original_max_position)));
 }
 
@@ -117,7 +120,6 @@ RopeFrequencies rope_frequencies(const RopeScaling& rope, std::int64_t width) {
   RopeFrequencies f;
   f.count = width / 2;
   scaling->apply(rope, f);
-  if (rope.attention_factor > 0) f.amplitude = rope.attention_factor;
   return f;
 }
 

@@ -23,7 +23,7 @@ struct RopeTable {
   std::int64_t width = 0;         ///< elements of a head that are turned; 0: the table's columns
   std::int64_t max_position = 0;  ///< of the model's configuration; of dynamic and longrope
   std::int64_t length = 0;        ///< tokens of the longest sequence; of dynamic and longrope
-  double attention_factor = 0;    ///< of cosines and sines; 0: as the scaling has it
+  double attention_factor = 0;    ///< of cosines and sines, of yarn and longrope; 0: the scaling's own
   double beta_fast = 32, beta_slow = 1, mscale = 0, mscale_all_dim = 0;  ///< of yarn
   bool truncate = true;                                                  ///< of yarn
   std::vector<double> short_factors{}, long_factors{};                   ///< of longrope, one a frequency

@@ -12,7 +12,7 @@
 
 namespace ztrain::config {
 
-/// What a deck and a config.json may say of a key.
+/// Values that a deck and a config.json may give to a key.
 enum class KeyRole : std::uint8_t {
   free,    ///< any value; a deck that does not give it has the key's own default
   own,     ///< any value; a deck that does not give it has the row's default
@@ -48,7 +48,7 @@ enum class NormKind : std::uint8_t {
   layer          ///< LayerNorm, with a bias
 };
 
-/// What the blocks of an architecture compute beside what keys of [model] say. Names of modules are the last
+/// The computations of an architecture's blocks that no key of [model] chooses. Names of modules are the last
 /// parts of Hugging Face's; "": there is no such module.
 struct BlockStyle {
   NormKind norm = NormKind::rms;

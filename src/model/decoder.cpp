@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/architectures.hpp"
+#include "config/layers.hpp"
 #include "model/builder.hpp"
 #include "model/family.hpp"
 
@@ -67,7 +68,7 @@ class Decoder {
  private:
   /// Adds the table of angles, and a second, unscaled one if layers with a window have their own base.
   void add_tables(ValueId positions, Shared& shared) {
-    const auto width = static_cast<std::int64_t>(static_cast<double>(m_.head_dim) * m_.partial_rotary_factor);
+    const std::int64_t width = config::rotary_width(m_);
     shared.table = b_.rope_table("rope_table", positions, scaled_table(width));
     if (m_.rope_local_base_freq <= 0 || m_.sliding_window == 0) return;
     RopeTable local{m_.rope_local_base_freq, "none"};
@@ -79,23 +80,17 @@ class Decoder {
     RopeTable table{m_.rope_theta,           m_.rope_scaling,          m_.rope_factor,
                     m_.rope_low_freq_factor, m_.rope_high_freq_factor, m_.rope_original_max_position};
     table.width = width;
-    if (m_.rope_scaling == "dynamic" || m_.rope_scaling == "longrope") {
-      table.max_position = m_.max_position_embeddings;
-      table.length = r_.longest > 0 ? r_.longest : r_.sequence;
-    }
-    if (m_.rope_scaling == "yarn" || m_.rope_scaling == "longrope")
-      table.attention_factor = m_.rope_attention_factor;
-    if (m_.rope_scaling == "yarn") {
-      table.beta_fast = m_.rope_beta_fast;
-      table.beta_slow = m_.rope_beta_slow;
-      table.mscale = m_.rope_mscale;
-      table.mscale_all_dim = m_.rope_mscale_all_dim;
-      table.truncate = m_.rope_truncate;
-    }
-    if (m_.rope_scaling == "longrope") {
-      table.short_factors = m_.rope_short_factor;
-      table.long_factors = m_.rope_long_factor;
-    }
+    if (m_.rope_scaling == "none" || m_.rope_scaling == "llama3") return table;
+    table.max_position = m_.max_position_embeddings;
+    table.length = r_.longest > 0 ? r_.longest : r_.sequence;
+    table.attention_factor = m_.rope_attention_factor;
+    table.beta_fast = m_.rope_beta_fast;
+    table.beta_slow = m_.rope_beta_slow;
+    table.mscale = m_.rope_mscale;
+    table.mscale_all_dim = m_.rope_mscale_all_dim;
+    table.truncate = m_.rope_truncate;
+    table.short_factors = m_.rope_short_factor;
+    table.long_factors = m_.rope_long_factor;
     return table;
   }
 

@@ -6,21 +6,11 @@
 
 #include "base/error.hpp"
 #include "config/architectures.hpp"
+#include "config/layers.hpp"
 #include "model/attention_span.hpp"
 
 namespace ztrain::model {
 namespace {
-
-/// Returns the entry of a list that is repeated over the layers.
-template <class T>
-const T& of_layer(const std::vector<T>& list, std::int64_t layer) {
-  return list[at(layer) % list.size()];
-}
-
-bool has_window(const config::Model& dims, std::int64_t layer) {
-  if (dims.layer_types.empty()) return layer >= dims.full_attention_layers;
-  return of_layer(dims.layer_types, layer) == "sliding_attention";
-}
 
 /// Returns the factor of scores; 0 stands for 1 / sqrt(head_dim).
 double scale_of_scores(const config::Model& dims) {
@@ -40,13 +30,14 @@ const Family& find_family(std::string_view name) {
 }
 
 Attention decoder_attention(const config::Model& dims, std::int64_t layer) {
-  const bool turned = dims.no_rope_layers.empty() || of_layer(dims.no_rope_layers, layer) != 0;
+  const bool learned = config::find_architecture(dims.family).style.learned_positions,
+             windowed = config::layer_type(dims, layer) == config::sliding_attention;
   return {.heads = dims.num_attention_heads,
           .kv_heads = dims.num_key_value_heads,
-          .window = has_window(dims, layer) ? dims.sliding_window : 0,
+          .window = windowed ? dims.sliding_window : 0,
           .scale = scale_of_scores(dims),
           .soft_cap = dims.attn_logit_softcapping,
-          .rotary = turned && !config::find_architecture(dims.family).style.learned_positions};
+          .rotary = config::has_rope(dims, layer) && !learned};
 }
 
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence) {

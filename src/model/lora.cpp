@@ -24,12 +24,6 @@ std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
 }
 
-/// "q_proj" means each layer whose last part that is, as in PEFT; with a dot it is a pattern of the whole
-/// name.
-bool is_target(const std::string& target, const std::string& module) {
-  return glob_match(target, target.find('.') == std::string::npos ? last_part(module) : module);
-}
-
 /// A linear layer of a transformer block. The head is none: it has adapters in no objective, since where the
 /// loss is wanted it is one op with it.
 bool is_linear_layer(const Graph& graph, const Node& node) {
@@ -149,6 +143,10 @@ class Adapter {
 };
 
 }  // namespace
+
+bool is_target(const std::string& target, const std::string& module) {
+  return glob_match(target, target.find('.') == std::string::npos ? last_part(module) : module);
+}
 
 void add_adapters(Graph& graph, const config::Lora& lora, std::uint64_t seed) {
   if (lora.rank == 0) return;

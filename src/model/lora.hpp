@@ -5,6 +5,7 @@
 // Names are those of the PEFT library without its prefix: "model.layers.0.self_attn.q_proj.lora_A.weight".
 
 #include <cstdint>
+#include <string>
 
 #include "config/deck.hpp"
 #include "model/graph.hpp"
@@ -13,6 +14,10 @@ namespace ztrain::model {
 
 inline constexpr const char* lora_a_suffix = ".lora_A.weight";
 inline constexpr const char* lora_b_suffix = ".lora_B.weight";
+
+/// Returns whether an entry of lora.targets means a module: its last part, as in PEFT, or with a dot a
+/// pattern of its whole name.
+bool is_target(const std::string& target, const std::string& module);
 
 /// Adds the adapters of lora.targets; nothing for rank 0. seed: of the dropout masks. Throws Error naming a
 /// target that is no linear layer of the model, with the names of some that are.

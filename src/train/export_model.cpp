@@ -19,6 +19,7 @@
 #include "files/file.hpp"
 #include "job/progress.hpp"
 #include "job/require_checkpoint.hpp"
+#include "model/lora.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -166,15 +167,13 @@ void require_own_modules(const config::Deck& deck) {
   const config::Architecture& a = config::find_architecture(deck.model.family);
   for (const config::FileTensor& row : a.files) {
     std::string module(row.parameter.substr(0, row.parameter.rfind('.')));
-    if (const auto star = module.find('*'); star != std::string::npos) module[star] = '0';
-    const std::string last = module.substr(module.rfind('.') + 1);
+    std::ranges::replace(module, '*', '0');
     for (const std::string& target : deck.lora.targets)
-      REQUIRE(!glob_match(target, target.find('.') == std::string::npos ? last : module),
+      REQUIRE(!model::is_target(target, module),
               "checkpoint.export_adapter: lora.targets has {}, which {} keeps in {}: its adapter cannot be "
-              "exported "
-              "alone. Leave it out of lora.targets, or export the merged model (checkpoint.export_adapter = "
-              "false)",
-              last, a.hf_class, row.tensor);
+              "exported alone. Leave it out of lora.targets, or export the merged model "
+              "(checkpoint.export_adapter = false)",
+              target, a.hf_class, row.tensor);
   }
 }
 

@@ -1,4 +1,4 @@
-// An op in a folder of its own, families and a schedule that ztrain does not have train on every mesh and are
+// An op in a folder of its own, and families and a schedule that ztrain lacks, train on every mesh and are
 // checked like its own.
 
 #include <gtest/gtest.h>

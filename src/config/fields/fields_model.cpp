@@ -139,8 +139,7 @@ std::vector<Field> model() {
            "run, is read for its other keys all the same."}),
       free({KEY_OF(model, add_tokens), "0", "tokens", between(0, 1 << 30),
             "Tokens that are added to the vocabulary of model.from: the embedding and the head get so many "
-            "rows "
-            "more, and model.vocab_size is the sum."}),
+            "rows more, and model.vocab_size is the sum."}),
       free({KEY_OF(model, new_rows), R"("mean")", "", one_of({"mean", "normal"}),
             "What the rows of model.add_tokens begin as. mean: the mean of the rows of model.from. normal: "
             "drawn as initial weights are, from run.seed and model.initializer_range."}),

@@ -8,11 +8,9 @@
 #include "config/architectures.hpp"
 #include "config/fields/fields.hpp"
 #include "config/hf/hf_json.hpp"
+#include "config/layers.hpp"
 
 namespace ztrain::config {
-
-// Kinds of layers in layer_types.
-inline constexpr const char *full_attention = "full_attention", *sliding_attention = "sliding_attention";
 
 /// Returns a member, which must be there, as TOML of the field's type.
 std::string toml_of(const Members& c, const char* name, const Field& field);

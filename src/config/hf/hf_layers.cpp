@@ -26,17 +26,6 @@ List shortest(const List& whole) {
   return whole;
 }
 
-/// Returns what the repeated list says of a layer; `other` if it is empty.
-template <class List>
-typename List::value_type at_layer(const List& list, std::int64_t layer, typename List::value_type other) {
-  return list.empty() ? other : list[static_cast<std::size_t>(layer) % list.size()];
-}
-
-std::string type_of(const Model& m, std::int64_t layer) {
-  if (m.sliding_window == 0) return full_attention;
-  return at_layer(m.layer_types, layer, layer < m.full_attention_layers ? full_attention : sliding_attention);
-}
-
 /// Returns how often something recurs: every n-th layer is another. 0: config.json does not say it.
 std::int64_t interval(const Members& c, const Architecture& a, const char* key) {
   if (find_hf(a, key) == nullptr || !c.has(key)) return 0;
@@ -64,7 +53,7 @@ void read_rotary_layers(const Members& c, const Architecture& a, Model& m) {
   }
   std::vector<double> all;
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer)
-    all.push_back(at_layer(m.no_rope_layers, layer, 1));
+    all.push_back(has_rope(m, layer) ? 1 : 0);
   m.no_rope_layers = std::ranges::count(all, 0.0) == 0 ? std::vector<double>{} : shortest(all);
 }
 
@@ -80,9 +69,9 @@ Types unlisted(const Members& c, const Architecture& a, const Model& m) {
     if (pattern > 0)
       windowed = (i + 1) % pattern != 0;
     else if (by_rope)
-      windowed = at_layer(m.no_rope_layers, i, 1) == 0;
+      windowed = !has_rope(m, i);
     else
-      windowed = windowed && at_layer(standard, i, sliding_attention) == sliding_attention;
+      windowed = windowed && at_layer<std::string>(standard, i, sliding_attention) == sliding_attention;
     types.emplace_back(windowed && m.sliding_window > 0 ? sliding_attention : full_attention);
   }
   return types;
@@ -129,8 +118,8 @@ void write_layers(const Architecture& a, const Model& m, json& config) {
     config["max_window_layers"] = m.num_hidden_layers;
   json types = json::array(), turned = json::array();
   for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) {
-    types.push_back(type_of(m, layer));
-    turned.push_back(static_cast<int>(at_layer(m.no_rope_layers, layer, 1)));
+    types.push_back(layer_type(m, layer));
+    turned.push_back(has_rope(m, layer) ? 1 : 0);
   }
   if (find_hf(a, types_key) != nullptr) config[types_key] = types;
   // Such classes ask for a window although no layer has one.

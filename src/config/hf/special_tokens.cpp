@@ -41,7 +41,7 @@ json joined_ends(const Model& m, const json& object, const TokenIds& added) {
   try {
     ends = Members("", object).tokens(ends_key);
   } catch (const Error&) {
-    ends.clear();  // What is no list of ids is not kept.
+    ends.clear();  // Only a list of ids is kept.
   }
   if (ends.empty()) ends = ends_of_folder(m);
   for (const std::int32_t id : added)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/architectures.hpp"
+#include "config/layers.hpp"
 #include "config/validate/refusals.hpp"
 
 namespace ztrain::config {
@@ -18,16 +19,13 @@ std::int64_t multiple_of_interval(const Checkpoint& c) {
 bool turns(const Deck& d) {
   return !find_architecture(d.model.family).style.learned_positions;
 }
-std::int64_t rotary_width(const Model& m) {
-  return static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.partial_rotary_factor);
-}
 bool some_slide(const Model& m) {
-  return std::ranges::find(m.layer_types, "sliding_attention") != m.layer_types.end();
+  return std::ranges::find(m.layer_types, sliding_attention) != m.layer_types.end();
 }
 /// Returns the first entry of layer_types that is no kind of layers; "": none.
 std::string wrong_type(const Model& m) {
   for (const std::string& type : m.layer_types)
-    if (type != "sliding_attention" && type != "full_attention") return type;
+    if (type != sliding_attention && type != full_attention) return type;
   return "";
 }
 
@@ -72,8 +70,7 @@ constexpr Refusal table[]{
      }},
     {"model.layer_types model.num_hidden_layers",
      "{at}: model.layer_types has {types} entries for {model.num_hidden_layers} layers; give one for each, "
-     "or "
-     "fewer, which are repeated",
+     "or fewer, which are repeated",
      [](const Deck& d) { return std::ssize(d.model.layer_types) > d.model.num_hidden_layers; },
      [](const Deck& d) {
        return Words{{"types", d.model.layer_types.size()}};
@@ -88,8 +85,7 @@ constexpr Refusal table[]{
      [](const Deck& d) { return d.model.sliding_window == 0 && some_slide(d.model); }},
     {"model.sliding_window model.layer_types",
      "{at}: model.sliding_window = {model.sliding_window} has no effect, since model.layer_types has no "
-     "layer "
-     "with sliding_attention; nearest legal: 0",
+     "layer with sliding_attention; nearest legal: 0",
      [](const Deck& d) {
        return d.model.sliding_window != 0 && !d.model.layer_types.empty() && !some_slide(d.model);
      }},

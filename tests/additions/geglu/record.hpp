@@ -1,6 +1,6 @@
 #pragma once
-// An op that ztrain does not have, added out of tree: GeGLU, y = gelu(gate) * up, by which Gemma's
-// feed-forward is gated (Shazeer, "GLU variants improve transformer", 2020). CONTRIBUTING tells how each file
+// An op added out of tree, as an example: GeGLU, y = gelu(gate) * up (Shazeer, "GLU variants improve
+// transformer", 2020), which ztrain itself computes by gated_activation. CONTRIBUTING tells how each file
 // of this folder is made.
 
 #include <string_view>
