@@ -20,6 +20,16 @@ def apart(ours, theirs):
     return largest(np.array(ours) / np.array(theirs) - 1)
 
 
+def setting(config, key):
+    """The older name of rope_type, which Phi 3's files have, says the same."""
+    value = getattr(config, key, None)
+    return {k: v for k, v in value.items() if k != "type"} if isinstance(value, dict) else value
+
+
+def flat_bytes(tensor):
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def largest(difference):
     """NaN where one is there."""
     return float(abs(difference).max())
@@ -66,9 +76,9 @@ class Comparison:
         returned = torch_side.load(folder, self.row.dtype)
         keys = [*models.BASE, *models.OWN_KEYS, "rope_parameters", "rope_scaling", "model_type"]
         one, other = self.original.config, returned.config
-        differ = [k for k in keys if hasattr(one, k) and getattr(one, k) != getattr(other, k, None)]
+        differ = [k for k in keys if hasattr(one, k) and setting(one, k) != setting(other, k)]
         pairs = zip(self.original.state_dict().items(), returned.state_dict().items(), strict=True)
-        differ += [k for (k, a), (_, b) in pairs if not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))]
+        differ += [k for (k, a), (_, b) in pairs if not torch.equal(flat_bytes(a), flat_bytes(b))]
         return {"bits": len(differ)}
 
     def training(self):
