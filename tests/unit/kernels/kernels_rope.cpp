@@ -91,6 +91,18 @@ TEST(RopeForms, ScalingsHaveTheFrequenciesOfTransformers) {
   EXPECT_THROW(rope_frequencies(cases().back().rope, 8), Error);
 }
 
+TEST(Rope, AFactorOfSinesAndCosinesBelongsToYarnAndLongrope) {
+  RopeScaling rope{1e4, "default", 4, 0, 0, 4096};
+  rope.attention_factor = 1.5;
+  rope.short_factors = {1, 1, 1};
+  rope.max_position = 4096;
+  for (const char* scaling : {"default", "linear", "dynamic", "yarn", "longrope"}) {
+    rope.scaling = scaling;
+    const bool has = rope.scaling == "yarn" || rope.scaling == "longrope";
+    EXPECT_EQ(rope_frequencies(rope, 6).amplitude, has ? 1.5 : 1) << scaling;
+  }
+}
+
 template <class T>
 struct RopeForms : ::testing::Test {
   TestExec exec;
@@ -105,9 +117,8 @@ TYPED_TEST(RopeForms, PartOfAHeadIsTurnedByHalvesOrNeighbours) {
       const RopeForm rope{.heads = 2, .head_dim = head_dim, .interleaved = interleaved};
       RopeForm inverse = rope;
       inverse.inverse = true;
-      RopeScaling scaled{1e4, "default"};
-      scaled.attention_factor = 1.25;
-      const RopeFrequencies f = rope_frequencies(scaled, width);
+      RopeFrequencies f = rope_frequencies({1e4, "default"}, width);
+      f.amplitude = 1.25;
       const Array<std::int32_t> positions = {0, 1, 2, 50, 3, 700, 4000};
       const auto x = random<T>(rows * all * head_dim, 1);
       Array<acc_t<T>> table(static_cast<std::size_t>(rows * width));
