@@ -53,7 +53,7 @@ EXTERNAL = [
     ("liburing", r"liburing\.h$", [r"src/memory/nvme/"]),
     ("Kokkos", r"Kokkos_", [r"kernels/.*\.cpp$", r"kernels/launch/exec_kokkos\.hpp$", r"src/runtime/.*\.cpp$"]),
     ("CUDA", r"(cuda|cublas|cudnn|nccl)\w*\.h$",
-     [r"kernels/.*(\.cpp|\.cu|_cudnn\.hpp)$", r"src/runtime/.*\.(cpp|cu)$", r"src/runtime/device/launch_cuda\.hpp$"]),
+     [r"kernels/.*(\.cpp|\.cu|_cudnn\.hpp|_tile_cuda\.hpp)$", r"src/runtime/.*\.(cpp|cu)$", r"src/runtime/device/launch_cuda\.hpp$"]),
     ("oneDNN", r"(oneapi/)?dnnl|dnnl\.", [r"kernels/"]),
 ]
 # A kernel header with this sentence near its top is internal to kernel sources and may include what they may.

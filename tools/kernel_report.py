@@ -41,6 +41,11 @@ WIDE = {
     "constant_init": "stores",
     "embedding_forward": "both",
     "embedding_backward": "both",
+    "permute": "both",
+    "SumOfRows": "both",
+    "gate_tokens": "both",
+    "CombineGradRow": "both",
+    "GateRowsGradRow": "both",
     "cache_append": "both",
     "CopyBlock": "both",
     "FillBlock": "stores",
@@ -53,7 +58,7 @@ WIDE = {
     "LargestOfRows": "loads",
     "EncodeRows": "loads",
 }
-WRAPPERS = r"^(?:(?:Row)?PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|RowOfTeam<|WholeRow<|Shifted<)"
+WRAPPERS = r"^(?:(?:Row)?PackFunctor<\d+l?, |QuantumFunctor<\d+l?, |TeamRow<|RowOfTeam<|RowOfWarp<|WholeRow<|Shifted<)"
 
 
 # What Kokkos' own kernel says of the one inside it, demangled.

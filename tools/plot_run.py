@@ -117,8 +117,23 @@ def plot_loss(axes, runs):
             axes.plot(x, y, "o-", color=COLOURS[1] if alone else colour, markersize=4.5, linewidth=0.8,
                       markeredgecolor="white", label=f"held out, last {y[-1]:.4f}")
     axes.set(title="Loss (nats per token)" + ("" if alone else "; circles: held out"))
+    lines, labels = axes.get_legend_handles_labels()
     if alone:
-        axes.legend(frameon=False)
+        load = plot_load(axes, runs[0])
+        axes.legend(lines + load, labels + [line.get_label() for line in load], frameon=False)
+
+
+def plot_load(axes, run):
+    """The load of the fullest expert over the mean, on an axis of its own, if the model has experts."""
+    load = run.column("expert_load_max")
+    if not numpy.isfinite(load).any():
+        return []
+    right = axes.twinx()
+    right.set_ylim(0, 1.25 * numpy.nanmax(load))
+    right.grid(False)
+    right.spines["top"].set_visible(False)
+    return right.plot(run.column("step"), smooth(load, window_of([run])), color=COLOURS[4], linewidth=1.2,
+                      label="fullest expert's load over the mean (right)")
 
 
 def median_speed(run):

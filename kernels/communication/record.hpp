@@ -53,11 +53,15 @@ struct StageMessage {
   std::int64_t peer = 0;      ///< index of the other rank over the axis pipeline
   bool onward = true;         ///< from a rank of the ring to the next; else to the previous one
   bool gradient = true;
-  std::int64_t split_over = 0;  ///< bits of the AxisSet over which ranks have parts of its tokens
+  std::int64_t split_over = 0;    ///< bits of the AxisSet over which ranks have parts of its tokens
+  std::int64_t partial_over = 0;  ///< bits of the AxisSet over which ranks have parts of a sum
+  bool beside = false;  ///< another value goes to the same stage in the same turn, on streams of its own
   static constexpr auto fields() {
-    return std::tuple{Given{"boundary", &StageMessage::boundary}, Given{"peer", &StageMessage::peer},
-                      Given{"onward", &StageMessage::onward}, Given{"gradient", &StageMessage::gradient},
-                      Given{"split_over", &StageMessage::split_over}};
+    return std::tuple{
+        Given{"boundary", &StageMessage::boundary},     Given{"peer", &StageMessage::peer},
+        Given{"onward", &StageMessage::onward},         Given{"gradient", &StageMessage::gradient},
+        Given{"split_over", &StageMessage::split_over}, Unusual{"partial_over", &StageMessage::partial_over},
+        Unusual{"beside", &StageMessage::beside}};
   }
 };
 /// -> y, of the stage before.
@@ -130,8 +134,10 @@ struct Broadcast : OneToOne {
 struct Message {
   std::int64_t boundary = 0;    ///< between stage boundary - 1 and stage boundary; 0: of no pipeline
   std::int64_t split_over = 0;  ///< bits of the AxisSet over which ranks of a stage have parts of its tokens
+  std::int64_t partial_over = 0;  ///< bits of the AxisSet over which they have parts of a sum
   static constexpr auto fields() {
-    return std::tuple{Unusual{"boundary", &Message::boundary}, Unusual{"split_over", &Message::split_over}};
+    return std::tuple{Unusual{"boundary", &Message::boundary}, Unusual{"split_over", &Message::split_over},
+                      Unusual{"partial_over", &Message::partial_over}};
   }
 };
 /// x, to the member at index peer of the group.

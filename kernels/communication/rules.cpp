@@ -87,6 +87,12 @@ constexpr Way same_or_rows[] = {
     {{by_rows}, {by_rows}},
 };
 
+/// A sum over other axes may be formed before or after.
+constexpr Way same_or_sum[] = {
+    {{by_rows}, {by_rows}},
+    {{partial}, {partial}},
+};
+
 constexpr Way same_or_cut[] = {
     {{by_rows}, {by_rows}},
     {{by_columns}, {by_columns}},
@@ -107,8 +113,7 @@ std::span<const OpType> communication_ops() {
        .alias = true},
       {.record = record<ReduceFromAxis>(),
        .adjoint = pass_gradient,
-       .ways = same_or_rows,
-       .replicated_only = true,
+       .ways = same_or_sum,
        .forward = forward_by<reduce_over_axes>},
       {.record = record<GatherFromAxis>(),
        .adjoint = adjoint_by<scatter_over_axes>,

@@ -8,19 +8,32 @@
 namespace ztrain::program {
 namespace {
 
+/// The gradient of a part of a sum is the same on all ranks of the sum.
+Message message_of(const StageMessage& m, bool gradient) {
+  return {m.boundary, m.split_over, gradient ? 0 : m.partial_over};
+}
+
 /// gradient: it goes the other way round the ring.
 void send(Program& p, const model::Node& n, TensorId x, bool gradient, Action action) {
   const auto m = record_of<StageMessage>(n.attributes);
   action.kind = ActionKind::send;
-  emit_send(p, n.name, x, Axis::pipeline, static_cast<int>(m.peer), action, {m.boundary, m.split_over});
-  p.ops.back().stream = m.onward != gradient ? Stream::to_next : Stream::to_previous;
+  emit_send(p, n.name, x, Axis::pipeline, static_cast<int>(m.peer), action, message_of(m, gradient));
+  const bool onward = m.onward != gradient;
+  if (m.beside)
+    p.ops.back().stream = onward ? Stream::beside_to_next : Stream::beside_to_previous;
+  else
+    p.ops.back().stream = onward ? Stream::to_next : Stream::to_previous;
 }
 
 void receive(Program& p, const model::Node& n, TensorId y, bool gradient, Action action) {
   const auto m = record_of<StageMessage>(n.attributes);
   action.kind = ActionKind::recv;
-  emit_recv(p, n.name, y, Axis::pipeline, static_cast<int>(m.peer), action, {m.boundary, m.split_over});
-  p.ops.back().stream = m.onward != gradient ? Stream::from_previous : Stream::from_next;
+  emit_recv(p, n.name, y, Axis::pipeline, static_cast<int>(m.peer), action, message_of(m, gradient));
+  const bool onward = m.onward != gradient;
+  if (m.beside)
+    p.ops.back().stream = onward ? Stream::beside_from_previous : Stream::beside_from_next;
+  else
+    p.ops.back().stream = onward ? Stream::from_previous : Stream::from_next;
 }
 
 void from_stage_forward(Program& p, const Operands& o, const model::Node& n) {

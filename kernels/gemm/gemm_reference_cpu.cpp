@@ -1,6 +1,7 @@
 #include "kernel_interface/with_type.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/gemm/gemm_blocks.hpp"
+#include "kernels/gemm/gemm_ragged.hpp"
 
 namespace ztrain::kernels {
 namespace {
@@ -44,6 +45,12 @@ class GemmReference : public Gemm {
 };
 
 }  // namespace
+
+void multiply_plainly(Exec& exec, const GemmShape& s, DType in, DType out, const GemmOperands& o) {
+  with_gradient_types(in, out, [&]<class In, class Out>() {
+    GemmReference<In, Out>(s).run(exec, o.a, o.b, o.bias, o.c, o.workspace);
+  });
+}
 
 std::unique_ptr<Gemm> make_gemm_reference(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "kernel_interface/with_type.hpp"
+#include "kernels/gemm/gemm_ragged.hpp"
 #include "kernels/launch/rows.hpp"
 #include "kernels/launch/tile.hpp"
 
@@ -91,6 +92,10 @@ class GemmRow : public Gemm {
 };
 
 }  // namespace
+
+void multiply_row(Exec& exec, const GemmShape& s, DType type, const GemmOperands& o) {
+  with_type(type, [&]<class T>() { GemmRow<T>(s).run(exec, o.a, o.b, o.bias, o.c, o.workspace); });
+}
 
 std::unique_ptr<Gemm> make_gemm_row(const GemmShape& shape, DType in, DType out) {
   const GemmShape s = complete(shape);

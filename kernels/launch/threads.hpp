@@ -66,6 +66,21 @@ class LaneThreads {
   int rank_;
 };
 
+/// The one thread of a CPU.
+class SoleThread {
+ public:
+  int rank() const { return 0; }
+  int size() const { return 1; }
+  template <class A>
+  A sum(A part) const {
+    return part;
+  }
+  template <class A>
+  A maximum(A part) const {
+    return part;
+  }
+};
+
 /// Threads for rows of this width, of which each takes up to `packs` packs: whole warps.
 inline int threads_for(std::int64_t width, int packs) {
   const std::int64_t threads = round_up(ceil_div(width, packs * pack), warp_lanes);
@@ -89,6 +104,30 @@ void for_shared_rows(Exec& exec, std::int64_t rows, int threads, const Row& row)
   static_assert(carried<RowOfTeam<Row>>, "capture less: see largest_functor");
   if constexpr (on_gpu)
     for_teams(exec, rows, threads, 1, 0, RowOfTeam<Row>{row});
+  else
+    for_rows(exec, rows, row);
+}
+
+/// row.by(threads, i) by a warp of a GPU.
+template <class Row>
+struct RowOfWarp {
+  Row row;
+  std::int64_t rows;
+  KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {
+    const std::int64_t i =
+        static_cast<std::int64_t>(team.league_rank()) * team.team_size() + team.team_rank();
+    if (i < rows) row.by(LaneThreads(team, warp_lanes), i);
+  }
+};
+
+/// For each of `rows` rows: row(i) by one thread of a CPU, or row.by(threads, i) by a warp of a GPU.
+template <class Row>
+void for_warp_rows(Exec& exec, std::int64_t rows, const Row& row) {
+  static_assert(carried<RowOfWarp<Row>>, "capture less: see largest_functor");
+  constexpr int together = 4;
+  if constexpr (on_gpu)
+    for_teams<1, together * warp_lanes>(exec, ceil_div(rows, together), together, warp_lanes, 0,
+                                        RowOfWarp<Row>{row, rows});
   else
     for_rows(exec, rows, row);
 }

@@ -60,7 +60,19 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
     return overlap({{row.slice_begin, row.slice_begin, row.count}}, row.slice_begin,
                    {{wanted.slice_begin, wanted.slice_begin, wanted.count}}, wanted.slice_begin);
   }
-  return overlap(runs_of(parameter, written, row.tensor_index, row.slice_begin, row.count), row.slice_begin,
+  std::int64_t begin = row.slice_begin, end = begin + row.count;
+  if (wanted.slice.parts == 1) {
+    // The wanted items are one run of the tensor. A slice may have a run in each of its many rows.
+    const SliceIndex index = slice_index(parameter.shape, written, static_cast<int>(row.tensor_index));
+    const auto items_before = [&](std::int64_t logical) {
+      return logical / index.stride * index.run +
+             std::clamp<std::int64_t>(logical % index.stride - index.offset, 0, index.run);
+    };
+    begin = std::max(begin, items_before(wanted.slice_begin));
+    end = std::min(end, items_before(wanted.slice_begin + wanted.count));
+    if (begin >= end) return {};
+  }
+  return overlap(runs_of(parameter, written, row.tensor_index, begin, end - begin), row.slice_begin,
                  runs_of(parameter, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
                  wanted.slice_begin);
 }

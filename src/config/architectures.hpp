@@ -26,12 +26,14 @@ struct ModelKey {
   const char* hf = "";        ///< name in config.json; "": that does not say it, or code of its own reads it
   const char* standard = "";  ///< value where config.json lacks the key; "": it must have it
   KeyRole role = KeyRole::free;
-  const char* null = "";  ///< value that null stands for; "": null counts as absent
+  const char* null = "";   ///< value that null stands for; "": null counts as absent
+  const char* other = "";  ///< name in files of other versions of transformers, which is read too; "": none
 
   bool in_deck() const { return *key != '\0'; }
   bool in_file() const { return *hf != '\0'; }
   bool has_standard() const { return *standard != '\0'; }
   bool has_null() const { return *null != '\0'; }
+  bool has_other() const { return *other != '\0'; }
 };
 
 /// A published model. Pairs such as `head_dim=128`, with spaces between them, are keys of [model].
@@ -59,18 +61,37 @@ struct BlockStyle {
   /// parameters are trained.
   std::string_view activation = "silu";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string_view shared_expert = "";  ///< the expert that all tokens go to
+  bool shared_expert_gate = false;      ///< a sigmoid of the input scales what the shared expert computes
   bool interleaved_rope =
       false;  ///< pairs of neighbours are turned, not elements that are half a width apart
   bool scaled_embedding = false;   ///< embeddings are multiplied by the root of hidden_size
   bool learned_positions = false;  ///< a table of positions is added to embeddings; nothing is turned
 };
 
-/// A parameter that files of an architecture rename, transpose or fuse with others. Rows with one file
-/// tensor name its parts, in their order along the dim of outputs.
+/// How files keep a parameter whose first dim is the experts of a layer.
+enum class ExpertFiles : std::uint8_t {
+  none,     ///< the parameter has no such dim
+  stacked,  ///< one tensor has all experts
+  apart     ///< each expert has a tensor of its own
+};
+
+/// Order of the outputs of several parameters that share a tensor.
+enum class PartOrder : std::uint8_t {
+  consecutive,  ///< all outputs of the first parameter, then all of the second
+  interleaved   ///< the first output of each parameter, then the second of each
+};
+
+/// A form in which files of an architecture keep a parameter: renamed, transposed, fused with others. Rows
+/// with one file tensor name its parts, in their order along the dim of outputs. Exports write the form of
+/// a parameter's first row. Its other rows are forms that are read too.
 struct FileTensor {
   std::string_view parameter;  ///< name, with * for the layer's number
-  std::string_view tensor;     ///< name in files, with * for the same number
-  bool transposed = false;     ///< the file has [inputs, outputs]
+  /// Name in files, with * for the same number. For experts apart, a second * is the expert's number.
+  std::string_view tensor;
+  bool transposed = false;  ///< the file has [inputs, outputs], for each expert
+  ExpertFiles experts = ExpertFiles::none;
+  PartOrder order = PartOrder::consecutive;
 };
 
 /// A tensor of files that is no parameter, such as a causal mask. Reading only checks its `value`.

@@ -78,7 +78,27 @@ struct Model {
   double attn_logit_softcapping = 0, final_logit_softcapping = 0;  ///< 0: none
   double embedding_multiplier = 1, residual_multiplier = 1;        ///< of what joins the residual stream
   double logits_scaling = 1;                                       ///< logits are divided by it
+  /// Experts of a layer, of those a token goes to, and the width of each; 0: the feed-forward is dense.
+  std::int64_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
+  /// Width of the expert that all tokens go to, and number of such experts as wide as the others; 0: none.
+  std::int64_t shared_expert_intermediate_size = 0, n_shared_experts = 0;
+  bool norm_topk_prob = false;       ///< whether the weights of a token's experts are divided by their sum
+  double routed_scaling_factor = 1;  ///< factor of these weights
+  std::string scoring_func;          ///< softmax | sigmoid, of the router's logits
+  std::int64_t n_group = 0,
+               topk_group = 0;      ///< groups of experts, and of those a token chooses from; 0: none
+  double router_aux_loss_coef = 0;  ///< coefficient of the balance loss
+  /// Which layers have experts: every decoder_sparse_step-th but the first first_k_dense_replace and those
+  /// listed. See config/layers.hpp.
+  std::int64_t decoder_sparse_step = 1, first_k_dense_replace = 0;
+  std::vector<double> mlp_only_layers;
   std::vector<std::string> trainable, frozen;  ///< globs of parameter names; see model/trainable.hpp
+};
+
+/// Training of experts.
+struct Experts {
+  std::string balance;  ///< model | none
+  double z_loss = 0;    ///< coefficient of the routers' z-loss; 0: none
 };
 
 /// Low-rank adapters.
@@ -254,8 +274,9 @@ struct Device {
 };
 
 struct Debug {
-  bool poison = false;        ///< fill released memory with NaN
-  bool asynchronous = false;  ///< run as late as dependencies allow, with memory closed to the host
+  bool poison = false;            ///< fill released memory with NaN
+  bool asynchronous = false;      ///< run as late as dependencies allow, with memory closed to the host
+  bool balanced_routing = false;  ///< tokens go to all experts in turn, whatever the router says
 };
 
 /// The source of what was typed beside the deck.
@@ -271,6 +292,7 @@ struct Deck {
   Run run;
   Data data;
   Model model;
+  Experts experts;
   Lora lora;
   Batch batch;
   Mesh mesh;

@@ -1,6 +1,7 @@
 #pragma once
 // Facts of single layers and heads that follow from the dims. Lists are repeated over the layers.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,6 +30,25 @@ inline std::string layer_type(const Model& m, std::int64_t layer) {
 /// Returns whether a layer has the rotary embedding, as far as Model::no_rope_layers says it.
 inline bool has_rope(const Model& m, std::int64_t layer) {
   return at_layer(m.no_rope_layers, layer, 1.0) != 0;
+}
+
+/// Returns whether the feed-forward of a layer is a mixture of experts.
+inline bool has_experts(const Model& m, std::int64_t layer) {
+  return m.num_experts > 0 && layer >= m.first_k_dense_replace && (layer + 1) % m.decoder_sparse_step == 0 &&
+         std::ranges::find(m.mlp_only_layers, static_cast<double>(layer)) == m.mlp_only_layers.end();
+}
+
+/// Returns the number of layers with experts.
+inline std::int64_t layers_with_experts(const Model& m) {
+  std::int64_t layers = 0;
+  for (std::int64_t layer = 0; layer < m.num_hidden_layers; ++layer) layers += has_experts(m, layer) ? 1 : 0;
+  return layers;
+}
+
+/// Returns the width of the expert that all tokens go to; 0: there is none.
+inline std::int64_t shared_expert_width(const Model& m) {
+  return m.shared_expert_intermediate_size > 0 ? m.shared_expert_intermediate_size
+                                               : m.n_shared_experts * m.moe_intermediate_size;
 }
 
 /// Returns how many elements of a head are turned.

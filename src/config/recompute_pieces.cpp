@@ -12,6 +12,9 @@ const std::vector<RecomputePiece>& recompute_pieces() {
       {"qkv", {"qkv"}, "queries, keys and values."},
       {"attention", {"attention"}, "the output of attention."},
       {"swiglu", {"swiglu"}, "the activation of the feed-forward, gated or not."},
+      {"router", {"router"}, "the router's scores, and the order of rows that follows from them."},
+      {"dispatch", {"dispatch"}, "the inputs of experts, sorted by expert."},
+      {"combine", {"combine"}, "the weighted sum of what experts computed."},
       {"ffn", {"gate_up", "swiglu"}, "the feed-forward's gate and up products, and its activation."},
   };
   return table;

@@ -13,7 +13,18 @@ using program::CommKind;
 /// The stream on which the other side sends what is received on this one.
 program::Stream sender_of(program::Stream stream) {
   using enum program::Stream;
-  return stream == from_previous ? to_next : stream == from_next ? to_previous : stream;
+  switch (stream) {
+    case from_previous:
+      return to_next;
+    case from_next:
+      return to_previous;
+    case beside_from_previous:
+      return beside_to_next;
+    case beside_from_next:
+      return beside_to_previous;
+    default:
+      return stream;
+  }
 }
 
 /// own: this rank's index in the op's group.

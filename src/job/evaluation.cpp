@@ -11,7 +11,7 @@ namespace ztrain::job {
 namespace {
 
 struct Sum {
-  double loss = 0, weight = 0;
+  double loss = 0, weight = 0, balance = 0, z = 0;
   std::int64_t rows = 0;
   std::string failure;
   /// A NaN's sign, which would be printed, means nothing.
@@ -51,6 +51,7 @@ Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
       sum.loss += worker.partials()[r].loss_sum;
       sum.weight += worker.partials()[r].weight_sum;
     }
+    if (const auto experts = worker.experts()) sum.balance += experts->balance_sum, sum.z += experts->z_sum;
   }
   return sum;
 }
@@ -75,12 +76,16 @@ Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data
     losses.sets.push_back({set.name, sum.mean(), sum.weight});
     all.loss += sum.loss;
     all.weight += sum.weight;
+    all.balance += sum.balance;
+    all.z += sum.z;
     if (!sum.failure.empty()) losses.failure = sum.failure;
     losses.rows += sum.rows;
     losses.rows_in_all += set.rows->rows();
   }
   losses.all = all.mean();
   losses.tokens = all.weight;
+  if (worker.experts() && all.weight > 0)
+    losses.experts = ExpertLosses{all.balance / all.weight, all.z / all.weight};
   return losses;
 }
 
@@ -88,8 +93,9 @@ std::string describe(const Losses& losses) {
   std::string each;
   for (const SetLoss& set : losses.sets)
     each += fmt::format("{}{} {:.4f}", each.empty() ? "" : ", ", set.name, set.loss);
-  return fmt::format("validation loss {:.4f} nats a token{}{}", losses.all,
+  return fmt::format("validation loss {:.4f} nats a token{}{}{}", losses.all,
                      losses.sets.size() > 1 ? " (" + each + ")" : "",
+                     losses.experts ? fmt::format(", balance loss {:.4f}", losses.experts->balance) : "",
                      losses.rows < losses.rows_in_all
                          ? fmt::format(" over {} of {} sequences", losses.rows, losses.rows_in_all)
                          : "");

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,16 @@ struct SetLoss {
   double tokens = 0;  ///< predicted
 };
 
+/// Balance loss and z-loss of experts, times their coefficients, per token.
+struct ExpertLosses {
+  double balance = 0, z = 0;
+};
+
 struct Losses {
   double all = std::numeric_limits<double>::quiet_NaN();  ///< of all sets together, each token alike
   std::vector<SetLoss> sets;
   double tokens = 0;                       ///< predicted, in all sets
+  std::optional<ExpertLosses> experts;     ///< nothing without experts
   std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
   std::string failure;  ///< why data could not be read, on this rank; the losses are then not those of all
   /// False: the weights make no loss of tokens that they are to predict.

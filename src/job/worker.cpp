@@ -25,7 +25,8 @@ namespace {
 
 using program::Job;
 
-// The order of the host's tensors: scalars, partials, then the inputs by micro-batch.
+// The order of the host's tensors: scalars, partials, the inputs by micro-batch, and what a mixture of
+// experts reports.
 constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2;
 constexpr std::array input_names{"tokens", "targets", "weights", "positions", "document_start"};
 
@@ -79,7 +80,10 @@ std::vector<program::TensorId> host_tensors(const Job& job) {
   for (int micro = 0;; ++micro)
     for (const char* name : input_names) {
       const auto input = by_name.find(program::input_name(name, micro));
-      if (input == by_name.end()) return tensors;
+      if (input == by_name.end()) {
+        if (job.tensors.experts != program::no_tensor) tensors.push_back(job.tensors.experts);
+        return tensors;
+      }
       tensors.push_back(input->second);
     }
 }
@@ -206,9 +210,10 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
 
 void Worker::step() {
   host_.upload(scalars_place);
-  for (std::size_t i = first_input; i < host_.size(); ++i) host_.upload(i);
+  for (std::size_t i = first_input; i < inputs_end(); ++i) host_.upload(i);
   train_.run();
   host_.download(scalars_place);
+  download_experts();
   wait(train_);
 }
 
@@ -229,7 +234,16 @@ void Worker::evaluate_batch() {
   for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
   host_.download(partials_place);
+  download_experts();
   wait(evaluate_);
+}
+
+std::size_t Worker::inputs_end() const {
+  return host_.size() - (job_.tensors.experts == program::no_tensor ? 0 : 1);
+}
+
+void Worker::download_experts() {
+  if (inputs_end() < host_.size()) host_.download(inputs_end());
 }
 
 /// A communication that failed on the device would never end. What the device is at is asked for once it
@@ -343,6 +357,20 @@ StepScalars& Worker::scalars() const {
 
 const StepPartial* Worker::partials() const {
   return reinterpret_cast<const StepPartial*>(host_.at(partials_place));
+}
+
+std::optional<ExpertsPartial> Worker::experts() const {
+  if (inputs_end() == host_.size()) return std::nullopt;
+  const auto* const of_ranks = reinterpret_cast<const ExpertsPartial*>(host_.at(inputs_end()));
+  ExpertsPartial all;
+  for (int rank = 0; rank < mesh_.shape().ranks(); ++rank) {
+    const ExpertsPartial& own = of_ranks[rank];
+    all.balance_sum += own.balance_sum;
+    all.z_sum += own.z_sum;
+    all.load_max = std::max(all.load_max, own.load_max);
+    all.idle += own.idle;
+  }
+  return all;
 }
 
 InputAddresses Worker::inputs(int micro) const {

@@ -15,6 +15,7 @@
 #include "job/held_memory.hpp"
 #include "job/open_device.hpp"
 #include "kernel_interface/exact_sum.hpp"
+#include "kernel_interface/experts_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/compile.hpp"
 #include "runtime/comm/mesh_comms.hpp"
@@ -121,6 +122,9 @@ class Worker {
   StepScalars& scalars() const;
   /// [ranks], after an evaluation.
   const StepPartial* partials() const;
+  /// Returns what all ranks report of experts together, after a step or an evaluation; in an evaluation no
+  /// load. Nothing if the model has no experts.
+  std::optional<ExpertsPartial> experts() const;
   InputAddresses inputs(int micro) const;
   /// Index of this rank among those that see different data, and their number.
   int data_index() const;
@@ -132,6 +136,9 @@ class Worker {
   void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void wait(engine::Executor& executor);
+  /// One past the last input among the host's tensors.
+  std::size_t inputs_end() const;
+  void download_experts();
 
   program::Job job_;
   std::unique_ptr<runtime::Device> device_;

@@ -60,6 +60,19 @@ constexpr std::int64_t gemm_workspace_bytes(std::int64_t m, std::int64_t n, std:
   return std::max(gemm_base_workspace_bytes + sums, gemm_half_places(m, n, k, out).end);
 }
 
+/// On CPUs, for a product whose sizes are known only when it runs, and are at most these: C is formed in
+/// panels wherever its sums need room of their own.
+constexpr std::int64_t gemm_ragged_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
+                                                   DType out) {
+  return size_of(in) == 2 ? gemm_half_places(m, n, k, out).end : gemm_base_workspace_bytes;
+}
+
+/// A product of groups of rows, C[m, n] summed over k: m or k is that of all rows. GPUs need none.
+constexpr std::int64_t grouped_workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k, DType in,
+                                               DType out, Target target) {
+  return target == Target::cuda ? 0 : gemm_ragged_workspace_bytes(m, n, k, in, out);
+}
+
 /// Products of 8-bit matrices need k and n, and with them the row strides, to be multiples of this.
 inline constexpr std::int64_t gemm_fp8_multiple = 16;
 
@@ -167,6 +180,28 @@ constexpr std::int64_t rmsnorm_backward_workspace_bytes(std::int64_t rows, std::
 /// xielu_backward on x [rows, n]: two sums in fp64 for each row.
 constexpr std::int64_t xielu_backward_workspace_bytes(std::int64_t rows) {
   return round_up(rows * 2 * static_cast<std::int64_t>(sizeof(double)), 64);
+}
+
+/// sort_by_expert takes the experts of tokens in blocks of so many: one on a CPU, at most 256 on a GPU.
+constexpr std::int64_t expert_block(std::int64_t choices, Target target) {
+  return target == Target::cuda ? std::max<std::int64_t>(512, ceil_div(choices, 256)) : choices;
+}
+/// sort_by_expert: for each block, where its rows of each expert begin.
+constexpr std::int64_t sort_by_expert_workspace_bytes(std::int64_t choices, std::int64_t experts,
+                                                      Target target) {
+  return round_up(4 * experts * ceil_div(choices, expert_block(choices, target)), 64);
+}
+
+/// router_sums adds tokens in blocks of so many, and then the blocks: the error grows with the root of their
+/// number. On a GPU at most 1024 blocks.
+constexpr std::int64_t router_sums_block(std::int64_t tokens, Target target) {
+  return target == Target::cuda ? std::max<std::int64_t>(8, ceil_div(tokens, 1024)) : 64;
+}
+/// router_sums: the sums of each block.
+constexpr std::int64_t router_sums_workspace_bytes(std::int64_t tokens, std::int64_t experts, DType type,
+                                                   Target target) {
+  const std::int64_t blocks = ceil_div(tokens, router_sums_block(tokens, target));
+  return round_up(blocks * (2 * experts + 3) * accumulator_bytes(type), 64);
 }
 
 /// fp8_quantize_tensor looks for the largest of `count` elements in parts of so many: at most 512, a wave of

@@ -27,6 +27,17 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Init init, doub
                     compute_);
 }
 
+ValueId Builder::expert_parameter(const std::string& name, std::int64_t count, std::int64_t used, Shape shape,
+                                  Init init, double init_std) {
+  const bool decay = shape.size() > 1;
+  shape.insert(shape.begin(), count);
+  const ValueId made = parameter(name, std::move(shape), init, init_std);
+  Parameter& p = graph_.parameter_of(made);
+  p.share_of_token = static_cast<double>(used) / static_cast<double>(count);
+  p.decay = decay;
+  return made;
+}
+
 ValueId Builder::append(std::string_view op, const std::string& name, std::vector<ValueId> inputs,
                         Shape shape, DType dtype, Attributes attributes) {
   const ValueId out = graph_.add({name, dtype, std::move(shape)});
@@ -40,8 +51,8 @@ ValueId Builder::append(std::string_view op, const std::string& name, std::vecto
   return out;
 }
 
-ValueId Builder::extra_output(const std::string& name, Shape shape) {
-  const ValueId out = graph_.add({name, statistics(), std::move(shape)});
+ValueId Builder::extra_output(const std::string& name, Shape shape, DType dtype) {
+  const ValueId out = graph_.add({name, dtype, std::move(shape)});
   graph_.nodes.back().outputs.push_back(out);
   return out;
 }
@@ -50,14 +61,14 @@ ValueId Builder::rms_norm(const std::string& name, ValueId x, ValueId weight, co
   REQUIRE(shape(x)[1] % shape(weight)[0] == 0, "{}: input {} does not fit weight {}", name,
           to_string(shape(x)), to_string(shape(weight)));
   const ValueId y = emit(norm, name, {x, weight}, shape(x), compute_);
-  extra_output(name + ".rstd", {elements(shape(x)) / shape(weight)[0]});
+  extra_output(name + ".rstd", {elements(shape(x)) / shape(weight)[0]}, statistics());
   return y;
 }
 
 ValueId Builder::layer_norm(const std::string& name, ValueId x, ValueId weight, ValueId bias, double eps) {
   const ValueId y = emit(LayerNorm{eps}, name, {x, weight, bias}, shape(x), compute_);
-  extra_output(name + ".mean", {shape(x)[0]});
-  extra_output(name + ".rstd", {shape(x)[0]});
+  extra_output(name + ".mean", {shape(x)[0]}, statistics());
+  extra_output(name + ".rstd", {shape(x)[0]}, statistics());
   return y;
 }
 
@@ -72,7 +83,7 @@ ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, Valu
 ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
                            const Attention& attention) {
   const ValueId o = emit(attention, name, {q, k, v, document_start}, shape(q), compute_);
-  extra_output(name + ".lse", {shape(q)[0], attention.heads});
+  extra_output(name + ".lse", {shape(q)[0], attention.heads}, statistics());
   return o;
 }
 
@@ -90,8 +101,9 @@ double Builder::rounded(double value) const {
   }
 }
 
-Graph Builder::finish(ValueId result) && {
+Graph Builder::finish(ValueId result, ExpertReport experts) && {
   graph_.result = result;
+  graph_.experts = std::move(experts);
   return std::move(graph_);
 }
 

@@ -24,6 +24,10 @@ class Builder {
   ValueId input(const std::string& name, DType dtype, Shape shape);
   /// Of the current block's unit. Named "<prefix>.weight" and so on by the caller.
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
+  /// Makes one parameter for `count` experts, of which a token goes to `used`; `shape` is that of one of
+  /// them.
+  ValueId expert_parameter(const std::string& name, std::int64_t count, std::int64_t used, Shape shape,
+                           Init init, double init_std = 0);
 
   ValueId embedding(const std::string& name, ValueId tokens, ValueId weight) {
     return emit(Embedding{}, name, {tokens, weight}, {shape(tokens)[0], shape(weight)[1]}, compute_);
@@ -79,19 +83,23 @@ class Builder {
     return emit(HeadLoss{{soft_cap}}, name, {x, weight, targets, weights}, {2}, DType::f64);
   }
 
-  Graph finish(ValueId result) &&;
-  const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
-
- private:
+  /// Emits the record's op, whose first output has this shape and dtype.
   template <class Record>
   ValueId emit(const Record& record, const std::string& name, std::vector<ValueId> inputs, Shape shape,
                DType dtype) {
     return append(Record::op, name, std::move(inputs), std::move(shape), dtype, attributes_of(record));
   }
+  /// Adds an output to the op that was emitted last.
+  ValueId extra_output(const std::string& name, Shape shape, DType dtype);
+
+  Graph finish(ValueId result, ExpertReport experts = {}) &&;
+  const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
+  DType compute() const { return compute_; }
+  DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }
+
+ private:
   ValueId append(std::string_view op, const std::string& name, std::vector<ValueId> inputs, Shape shape,
                  DType dtype, Attributes attributes);
-  DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }
-  ValueId extra_output(const std::string& name, Shape shape);
 
   DType compute_;
   std::string piece_;

@@ -6,8 +6,10 @@
 
 #include "config/architectures.hpp"
 #include "config/layers.hpp"
+#include "model/balance.hpp"
 #include "model/builder.hpp"
 #include "model/family.hpp"
+#include "model/feed_forward.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -24,20 +26,21 @@ struct Shared {
 
 struct Block {
   std::string name;
+  std::int64_t layer = 0;
   Attention attention;
   ValueId table = -1;  ///< angles of its rotary embedding; -1: nothing is turned
-};
-
-/// A linear layer before it is applied: parameters lie in the order in which they are made.
-struct Projection {
-  std::string name;
-  ValueId weight, bias = -1;
 };
 
 class Decoder {
  public:
   Decoder(const config::Model& dims, const Request& request)
-      : b_(request.compute), m_(dims), r_(request), style_(config::find_architecture(dims.family).style) {}
+      : b_(request.compute),
+        m_(dims),
+        r_(request),
+        style_(config::find_architecture(dims.family).style),
+        linear_(b_, dims.initializer_range),
+        balance_(b_, request),
+        feed_forward_(b_, dims, request, balance_) {}
 
   Graph run() && {
     const ValueId tokens = b_.input("tokens", DType::i32, {r_.tokens});
@@ -50,7 +53,7 @@ class Decoder {
     ValueId x = embed(tokens, positions, embedding);
     const Family& family = find_family(m_.family);
     for (std::int64_t layer = 0; layer < m_.num_hidden_layers; ++layer) {
-      Block block{fmt::format("model.layers.{}", layer), family.attention(m_, layer)};
+      Block block{fmt::format("model.layers.{}", layer), layer, family.attention(m_, layer)};
       block.attention.sequence = r_.sequence;
       block.attention.documents = r_.documents;
       block.attention.deterministic = r_.deterministic;
@@ -61,8 +64,9 @@ class Decoder {
       x = emit(block, x, shared);
     }
     b_.block("lm_head");
+    ExpertReport experts = balance_.finish();
     const ValueId result = head(x, embedding);
-    return std::move(b_).finish(result);
+    return std::move(b_).finish(result, std::move(experts));
   }
 
  private:
@@ -105,28 +109,6 @@ class Decoder {
     return b_.add("embedded", x, b_.embedding("model.embed_positions", positions, table));
   }
 
-  /// Makes the linear layers of one input. All weights come first, then all biases, so that the
-  /// products can be joined (program/passes/join_products.hpp).
-  std::vector<Projection> projections(ValueId x,
-                                      const std::vector<std::pair<std::string, std::int64_t>>& outputs,
-                                      bool bias) {
-    std::vector<Projection> made;
-    for (const auto& [name, out] : outputs)
-      made.push_back(
-          {name, b_.parameter(name + ".weight", {out, b_.shape(x)[1]}, Init::normal, m_.initializer_range)});
-    if (bias)
-      for (Projection& p : made)
-        p.bias = b_.parameter(p.name + ".bias", {b_.shape(p.weight)[0]}, Init::zeros);
-    return made;
-  }
-
-  ValueId apply(const Projection& p, ValueId x) { return b_.linear(p.name, x, p.weight, p.bias); }
-
-  /// One layer of one input.
-  ValueId project(const std::string& name, ValueId x, std::int64_t out, bool bias) {
-    return apply(projections(x, {{name, out}}, bias)[0], x);
-  }
-
   ValueId gain(const std::string& name, std::int64_t width) {
     return b_.parameter(name + ".weight", {width},
                         style_.norm == NormKind::rms_one_plus ? Init::zeros : Init::ones);
@@ -152,7 +134,7 @@ class Decoder {
   /// Queries ('q') or keys ('k') of all heads: projected, normalised and turned as the model has it.
   ValueId turned(const Block& block, char which, const Projection& projection, ValueId x) {
     const std::string p = fmt::format("{}.self_attn.{}", block.name, which);
-    ValueId y = apply(projection, x);
+    ValueId y = linear_.apply(projection, x);
     if (m_.qk_norm && style_.wide_qk_norm)
       y = b_.wide_rms_norm(p + "_norm", y, gain(p + "_norm", b_.shape(y)[1]), m_.rms_norm_eps);
     else if (m_.qk_norm)
@@ -169,44 +151,15 @@ class Decoder {
     const std::int64_t q_width = m_.num_attention_heads * m_.head_dim,
                        kv_width = m_.num_key_value_heads * m_.head_dim;
     const auto qkv =
-        projections(x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
-                    m_.attention_bias);
+        linear_.make(x, {{p + ".q_proj", q_width}, {p + ".k_proj", kv_width}, {p + ".v_proj", kv_width}},
+                     m_.attention_bias);
     const ValueId q = turned(block, 'q', qkv[0], x);
     const ValueId k = turned(block, 'k', qkv[1], x);
-    const ValueId v = apply(qkv[2], x);
+    const ValueId v = linear_.apply(qkv[2], x);
     b_.piece("attention");
     const ValueId o = b_.attention(p + ".attention", q, k, v, shared.document_start, block.attention);
     b_.piece("output");
-    return project(p + ".o_proj", o, m_.hidden_size, m_.attention_output_bias);
-  }
-
-  ValueId activated(const std::string& mlp, ValueId up) {
-    b_.piece("swiglu");
-    if (style_.activation != "xielu")
-      return b_.activation(mlp + ".activation", up, std::string(style_.activation));
-    // alpha_p and alpha_n begin at 0.8: p and n are softplus^-1 of 0.8 and of 0.8 - beta.
-    const double p = std::log(std::expm1(0.8)), n = std::log(std::expm1(0.8 - Xielu{}.beta));
-    const ValueId positive = b_.parameter(mlp + ".act_fn.alpha_p", {1}, Init::constant, p),
-                  negative = b_.parameter(mlp + ".act_fn.alpha_n", {1}, Init::constant, n);
-    return b_.xielu(mlp + ".activation", up, positive, negative);
-  }
-
-  ValueId feed_forward(const Block& block, ValueId x) {
-    const std::string p = block.name + ".mlp", up = fmt::format("{}.{}", p, style_.up);
-    b_.piece("gate_up");
-    ValueId inner;
-    if (style_.gate.empty()) {
-      inner = activated(p, project(up, x, m_.intermediate_size, m_.mlp_bias));
-    } else {
-      const auto gate_up = projections(
-          x, {{fmt::format("{}.{}", p, style_.gate), m_.intermediate_size}, {up, m_.intermediate_size}},
-          m_.mlp_bias);
-      const ValueId gate = apply(gate_up[0], x), up_product = apply(gate_up[1], x);
-      b_.piece("swiglu");
-      inner = b_.gated_activation(p + ".swiglu", gate, up_product, std::string(style_.activation));
-    }
-    b_.piece("down");
-    return project(fmt::format("{}.{}", p, style_.down), inner, m_.hidden_size, m_.mlp_bias);
+    return linear_.project(p + ".o_proj", o, m_.hidden_size, m_.attention_output_bias);
   }
 
   /// Returns x + residual_multiplier * y. y is the output of attention or of the feed-forward.
@@ -220,7 +173,8 @@ class Decoder {
     const ValueId a = attention(block, norm_if(block, style_.before_attention, x), shared);
     const ValueId x1 =
         residual(block.name + ".attention_residual", x, norm_if(block, style_.after_attention, a));
-    const ValueId f = feed_forward(block, norm_if(block, style_.before_mlp, x1));
+    const ValueId f =
+        feed_forward_.emit(block.name + ".mlp", block.layer, norm_if(block, style_.before_mlp, x1));
     return residual(block.name + ".mlp_residual", x1, norm_if(block, style_.after_mlp, f));
   }
 
@@ -240,13 +194,16 @@ class Decoder {
       return cap > 0 ? b_.soft_cap("logits_cap", logits, cap) : logits;
     }
     const ValueId targets = b_.input("targets", DType::i32, {r_.tokens});
-    return b_.head_loss("lm_head", h, weight, targets, b_.input("weights", DType::f32, {r_.tokens}), cap);
+    return b_.head_loss("lm_head", h, weight, targets, balance_.weights(), cap);
   }
 
   Builder b_;
   const config::Model& m_;
   const Request& r_;
   const BlockStyle& style_;
+  Projections linear_;
+  Balance balance_;
+  FeedForward feed_forward_;
 };
 
 }  // namespace

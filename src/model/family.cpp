@@ -49,7 +49,7 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
     const bool looked_up = (p.name == config::embedding_weight && !dims.tie_word_embeddings) ||
                            p.name == config::positions_weight;
     const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
-    if (!looked_up) flops += passes * static_cast<double>(elements(p.shape));
+    if (!looked_up) flops += passes * p.share_of_token * static_cast<double>(elements(p.shape));
   }
   const Family& family = find_family(dims.family);
   double attended = 0;  // per token, summed over layers and passes; the embedding is block 0

@@ -22,10 +22,13 @@ struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
   DType compute = DType::f32;
   Objective objective = Objective::loss;
-  std::int64_t sequence = 0;   ///< tokens of each of its sequences; 0: not known
-  std::int64_t longest = 0;    ///< largest position + 1 that any of its sequences reaches; 0: as sequence
-  std::int64_t documents = 0;  ///< in it at most; 0: no limit is known
-  bool deterministic = true;   ///< attention gives the same bits each time
+  std::int64_t sequence = 0;       ///< tokens of each of its sequences; 0: not known
+  std::int64_t longest = 0;        ///< largest position + 1 that any of its sequences reaches; 0: as sequence
+  std::int64_t documents = 0;      ///< in it at most; 0: no limit is known
+  bool deterministic = true;       ///< attention gives the same bits each time
+  bool balanced_routing = false;   ///< tokens go to all experts in turn, whatever the router says
+  double balance_coefficient = 0;  ///< of the loss that balances experts
+  double z_coefficient = 0;        ///< of the z-loss of routers
 };
 
 /// Returns the attention of a layer, as far as dims say it: heads, window, scale and cap of the scores, and
@@ -50,10 +53,11 @@ const Family& find_family(std::string_view name);
 /// normalization", 2020; Radford et al., "Language models are unsupervised multitask learners", 2019.
 Graph decoder(const config::Model& dims, const Request& request);
 
-/// Training FLOPs per token: 6 (parameters - input embedding) + 12 layers * attention_span * width of the
-/// queries (causal attention). A tied embedding counts once, as the head. Frozen parameters count 4,
-/// since their gradient is not computed; below the first block with a trained one, where backward ends, they
-/// count 2, and attention 4 in place of 12. graph: after the passes over it.
+/// Training FLOPs per token: 6 (parameters - input embedding - parameters of experts that the token does not
+/// go to) + 12 layers * attention_span * width of the queries (causal attention). A tied embedding counts
+/// once, as the head. Frozen parameters count 4, since their gradient is not computed; below the first block
+/// with a trained one, where backward ends, they count 2, and attention 4 in place of 12. graph: after the
+/// passes over it.
 double flops_per_token(const config::Model& dims, const Graph& graph, std::int64_t sequence);
 
 }  // namespace ztrain::model

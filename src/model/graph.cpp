@@ -1,5 +1,7 @@
 #include "model/graph.hpp"
 
+#include <cmath>
+
 namespace ztrain::model {
 
 ValueId Graph::add(Value value) {
@@ -13,6 +15,12 @@ ValueId Graph::add(Parameter parameter, DType dtype) {
   parameter.value = value;
   parameters.push_back(std::move(parameter));
   return value;
+}
+
+std::int64_t Graph::active_parameters() const {
+  double active = 0;
+  for (const Parameter& p : parameters) active += p.share_of_token * static_cast<double>(elements(p.shape));
+  return std::llround(active);
 }
 
 }  // namespace ztrain::model

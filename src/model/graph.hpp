@@ -59,6 +59,8 @@ struct Parameter {
   double init_std = 0;
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
   bool adapter = false;   ///< a LoRA factor: no model that is read has it
+  /// Share of its elements that one token computes with: k of E experts.
+  double share_of_token = 1;
   /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
   /// grouped (program/passes/stages.hpp).
   bool elsewhere = false;
@@ -92,6 +94,16 @@ struct Unit {
   int other_rank = -1;      ///< as of all its parameters
 };
 
+/// Values of a mixture of experts from which a step's numbers are made. A step keeps them for every
+/// micro-batch, as it keeps the result.
+struct ExpertReport {
+  ValueId losses = -1;        ///< what balance_loss gives; -1: the graph has none, or another stage has it
+  std::vector<ValueId> sums;  ///< what router_sums gives, by layer with experts
+  AxisSet sums_over;          ///< axes over whose ranks the sums add up (program/passes/place.hpp)
+
+  bool reports() const { return losses >= 0 || !sums.empty(); }
+};
+
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
 /// are fixed: tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32
 /// (index of the first token that the token may attend to).
@@ -103,14 +115,25 @@ struct Graph {
   std::vector<Parameter> parameters;
   ValueId result =
       -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
+  ExpertReport experts{};
 
   Value& value(ValueId id) { return values[at(id)]; }
   const Value& value(ValueId id) const { return values[at(id)]; }
   ValueId add(Value value);
+  /// Returns how many elements of the parameters one token computes with.
+  std::int64_t active_parameters() const;
   /// Returns its value, which is of this type.
   ValueId add(Parameter parameter, DType dtype);
   Parameter& parameter_of(ValueId id) { return parameters[at(value(id).parameter)]; }
   const Parameter& parameter_of(ValueId id) const { return parameters[at(value(id).parameter)]; }
+  /// Returns, as far as the graph has them, the result, the losses of experts and the sums of routers.
+  std::vector<ValueId> reported() const {
+    std::vector<ValueId> all;
+    if (result >= 0) all.push_back(result);
+    if (experts.losses >= 0) all.push_back(experts.losses);
+    all.insert(all.end(), experts.sums.begin(), experts.sums.end());
+    return all;
+  }
 };
 
 }  // namespace ztrain::model

@@ -9,6 +9,7 @@
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/layers.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -68,6 +69,35 @@ TensorSlice by_heads(int dim, const std::vector<Heads>& heads, Rows Heads::*whic
   return cut_at(dim, std::move(begins), head_dim);
 }
 
+/// Adds the cuts of a feed-forward whose layers' names match the prefix: columns, and then rows of the layer
+/// behind them. Adapters' factors beside its layers come first, since the patterns of layers match them too.
+void add_feed_forward(TensorPlan& plan, const config::BlockStyle& style, std::string_view prefix,
+                      std::int64_t width, int ranks) {
+  const TensorSlice columns = even(0, width, ranks), rows = even(1, width, ranks);
+  const auto of = [&](std::string_view layer, const char* what) {
+    return fmt::format("{}{}.{}", prefix, layer, what);
+  };
+  plan.parameters.push_back({of(style.down, "lora_A.weight"), rows});
+  plan.parameters.push_back({of(style.down, "lora_B.weight"), {}});
+  for (const std::string_view layer : {style.gate, style.up}) {
+    if (layer.empty()) continue;
+    plan.parameters.push_back({of(layer, "lora_A.weight"), {}});
+    plan.parameters.push_back({of(layer, "*"), columns});
+  }
+  plan.parameters.push_back({of(style.down, "weight"), rows});
+}
+
+/// Adds the cuts of experts [E, n, k]: the feed-forward of each is cut as a dense one is.
+void add_experts(TensorPlan& plan, const config::Model& m, const config::BlockStyle& style, int ranks) {
+  for (const std::string_view layer : {style.gate, style.up})
+    plan.parameters.push_back(
+        {fmt::format("*.experts.{}.*", layer), even(1, m.moe_intermediate_size, ranks)});
+  plan.parameters.push_back(
+      {fmt::format("*.experts.{}.weight", style.down), even(2, m.moe_intermediate_size, ranks)});
+  if (const std::int64_t width = config::shared_expert_width(m); width > 0)
+    add_feed_forward(plan, style, fmt::format("*.{}.", style.shared_expert), width, ranks);
+}
+
 /// The projection of keys or values: cut, or whole where neighbours need the same rows.
 ParameterCut keys_cut(std::string pattern, const std::vector<Heads>& heads, std::int64_t keys,
                       std::int64_t head_dim) {
@@ -86,7 +116,11 @@ const ParameterCut* TensorPlan::find(const std::string& parameter) const {
 }
 
 std::int64_t most_tensor_ranks(const config::Model& m) {
-  return std::min({m.num_attention_heads, m.intermediate_size, m.vocab_size});
+  const std::int64_t sparse = config::layers_with_experts(m), shared = config::shared_expert_width(m);
+  std::int64_t most = std::min(m.num_attention_heads, m.vocab_size);
+  if (sparse < m.num_hidden_layers || sparse == 0) most = std::min(most, m.intermediate_size);
+  if (sparse > 0) most = std::min(most, m.moe_intermediate_size);
+  return sparse > 0 && shared > 0 ? std::min(most, shared) : most;
 }
 
 TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
@@ -94,31 +128,25 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
          most_tensor_ranks(m), ranks);
   const auto heads = heads_of_ranks(m.num_attention_heads, m.num_key_value_heads, ranks);
   const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads;
-  const TensorSlice columns = even(0, m.intermediate_size, ranks), rows = even(1, m.intermediate_size, ranks),
-                    words = even(0, m.vocab_size, ranks);
+  const TensorSlice words = even(0, m.vocab_size, ranks);
   const config::BlockStyle& style = config::find_architecture(m.family).style;
-  const auto of = [](std::string_view module, const char* what) {
-    return fmt::format("*.{}.{}", module, what);
-  };
   TensorPlan plan;
+  if (m.num_experts > 0) add_experts(plan, m, style, ranks);
+  add_feed_forward(plan, style, "*.", m.intermediate_size, ranks);
   // What an adapter's factor lies beside decides which of the two is cut; lora_A and lora_B come first, since
   // the patterns of layers match them too.
-  plan.parameters = {
+  const std::vector<ParameterCut> others{
       {"*.o_proj.lora_A.weight", by_heads(1, heads, &Heads::queries, hd)},
-      {of(style.down, "lora_A.weight"), rows},
       {"*.lora_A.weight", {}},
       {"*.o_proj.lora_B.weight", {}},
-      {of(style.down, "lora_B.weight"), {}},
       {"*.q_proj.*", by_heads(0, heads, &Heads::queries, hd)},
       keys_cut("*.k_proj.*", heads, keys, hd),
       keys_cut("*.v_proj.*", heads, keys, hd),
       {"*.o_proj.weight", by_heads(1, heads, &Heads::queries, hd)},
-      {of(style.up, "*"), columns},
-      {of(style.down, "weight"), rows},
       {config::embedding_weight, words},
       {config::head_weight, words},
   };
-  if (!style.gate.empty()) plan.parameters.push_back({of(style.gate, "*"), columns});
+  plan.parameters.insert(plan.parameters.end(), others.begin(), others.end());
   if (style.learned_positions)
     plan.parameters.push_back({config::positions_weight, even(0, m.max_position_embeddings, ranks)});
   if (style.wide_qk_norm) {

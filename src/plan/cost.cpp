@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/shape.hpp"
+#include "base/text.hpp"
 #include "config/validate/validate.hpp"
 #include "layout/comm_cost.hpp"
 #include "model/family.hpp"
@@ -79,6 +80,7 @@ class Compiler {
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
     }
+    cost.active = graph_.active_parameters();
     cost.checkpoint_bytes = checkpoint_bytes(cost.deck, cost.parameters, cost.trained);
     cost.mesh = spec_.mesh;
     Machine& machine = cost.machine;
@@ -249,6 +251,10 @@ double Cost::bubble() const {
   double waiting = 0;
   for (const StageCost& stage : stages) waiting += stage.waiting;
   return stages.empty() ? 0 : waiting / (static_cast<double>(stages.size()) * step.seconds);
+}
+
+std::string active_note(std::int64_t active, std::int64_t parameters) {
+  return active == parameters ? "" : fmt::format(", of which a token uses {}", format_count(active));
 }
 
 double Cost::mfu() const {

@@ -74,6 +74,7 @@ struct Cost {
   MeshShape mesh;
   int ranks = 1;
   std::int64_t parameters = 0, trained = 0;  ///< trained: those of them that are not frozen
+  std::int64_t active = 0;                   ///< model::Graph::active_parameters
   double flops_per_token = 0;                ///< model::flops_per_token
   double checkpoint_bytes = 0;               ///< plan::checkpoint_bytes
   std::size_t ops = 0;                       ///< issued in rank 0's train step
@@ -96,6 +97,9 @@ struct Cost {
   double tokens_per_second() const { return tokens_per_step() / step.seconds; }
   double mfu() const;
 };
+
+/// Returns ", of which a token uses 3.3B"; "" if a token uses all parameters.
+std::string active_note(std::int64_t active, std::int64_t parameters);
 
 /// Throws Error where deck and ranks do not go together.
 Cost cost_of(const Question& question, const std::vector<std::string>& more = {},

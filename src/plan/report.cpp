@@ -42,7 +42,8 @@ std::string title(const Plan& p) {
 std::string model_section(const Cost& c) {
   const config::Deck& d = c.deck;
   std::string text = heading("Model and batch");
-  text += line("model", fmt::format("{}, {} parameters", d.model.preset, format_count(c.parameters)));
+  text += line("model", fmt::format("{}, {} parameters{}", d.model.preset, format_count(c.parameters),
+                                    active_note(c.active, c.parameters)));
   const std::string trained = config::trained_summary(d, c.trained, c.parameters);
   if (!trained.empty()) text += line("trained", trained);
   text += line("mesh", c.mesh.describe());

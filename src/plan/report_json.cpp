@@ -57,9 +57,10 @@ Json json_of(const Machine& m) {
 }
 
 Json model_json(const Cost& c) {
-  return {{"preset", c.deck.model.preset},    {"parameters", c.parameters},
-          {"trained_parameters", c.trained},  {"vocabulary", c.deck.model.vocab_size},
-          {"sequence", c.deck.data.sequence}, {"flops_per_token", c.flops_per_token}};
+  return {{"preset", c.deck.model.preset},         {"parameters", c.parameters},
+          {"active_parameters", c.active},         {"trained_parameters", c.trained},
+          {"vocabulary", c.deck.model.vocab_size}, {"sequence", c.deck.data.sequence},
+          {"flops_per_token", c.flops_per_token}};
 }
 
 Json batch_json(const Cost& c) {

@@ -326,6 +326,9 @@ model::Graph training_graph(const config::Deck& deck) {
   request.sequence = deck.data.sequence;
   request.documents = most_documents(deck);
   request.deterministic = deck.device.deterministic;
+  request.balanced_routing = deck.debug.balanced_routing;
+  request.balance_coefficient = deck.experts.balance == "model" ? deck.model.router_aux_loss_coef : 0;
+  request.z_coefficient = deck.experts.z_loss;
   return program::model_graph(deck, request);
 }
 

@@ -146,16 +146,22 @@ void MetricsFile::make_again(bool removed) {
 std::string MetricsFile::write(const StepRecord& r) {
   nlohmann::ordered_json bytes = nlohmann::ordered_json::object();
   for (const auto& [axes, sent] : r.bytes_sent) bytes[axes] = sent;
-  const nlohmann::ordered_json line = {{"step", r.step},
-                                       {"loss", r.loss},
-                                       {"grad_norm", r.grad_norm},
-                                       {"lr", r.lr},
-                                       {"tokens", r.tokens},
-                                       {"tokens_per_s", r.tokens_per_s},
-                                       {"mfu", r.mfu},
-                                       {"seconds", to_json(r.seconds)},
-                                       {"bytes_sent", bytes},
-                                       {"peak_bytes", r.peak_bytes}};
+  nlohmann::ordered_json line = {{"step", r.step},
+                                 {"loss", r.loss},
+                                 {"grad_norm", r.grad_norm},
+                                 {"lr", r.lr},
+                                 {"tokens", r.tokens},
+                                 {"tokens_per_s", r.tokens_per_s},
+                                 {"mfu", r.mfu},
+                                 {"seconds", to_json(r.seconds)},
+                                 {"bytes_sent", bytes},
+                                 {"peak_bytes", r.peak_bytes}};
+  if (r.experts) {
+    line["balance_loss"] = r.experts->balance_loss;
+    line["z_loss"] = r.experts->z_loss;
+    line["expert_load_max"] = r.experts->load_max;
+    line["experts_idle"] = r.experts->idle;
+  }
   return append(json_text(line));
 }
 
@@ -163,6 +169,8 @@ std::string MetricsFile::write(const EvaluationRecord& r) {
   nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
   if (r.sets.size() > 1)
     for (const auto& [name, loss] : r.sets) line["validation_losses"][name] = loss;
+  if (r.balance_loss) line["balance_loss"] = *r.balance_loss;
+  if (r.z_loss) line["z_loss"] = *r.z_loss;
   return append(json_text(line));
 }
 

@@ -26,6 +26,13 @@ struct PhaseSeconds {
   double save = 0, total = 0;
 };
 
+/// Losses of experts, which come on top of the loss, and their load in a step.
+struct ExpertsRecord {
+  double balance_loss = 0, z_loss = 0;  ///< per token
+  double load_max = 0;  ///< tokens of the expert with most, over the mean of its layer's; the worst layer's
+  double idle = 0;      ///< experts without a token, over all layers
+};
+
 /// Numbers of one step. NaN and infinities are written as null.
 struct StepRecord {
   std::int64_t step = 0;
@@ -36,13 +43,15 @@ struct StepRecord {
   PhaseSeconds seconds;
   /// bytes that this rank sent in this step, by axes ("shard")
   std::vector<std::pair<std::string, std::int64_t>> bytes_sent;
-  std::int64_t peak_bytes = 0;  ///< resident bytes, largest so far
+  std::int64_t peak_bytes = 0;             ///< resident bytes, largest so far
+  std::optional<ExpertsRecord> experts{};  ///< nothing in models without experts
 };
 
 struct EvaluationRecord {
   std::int64_t step = 0;
   double validation_loss = 0;                          ///< loss of all sets together
   std::vector<std::pair<std::string, double>> sets{};  ///< loss of each set, written if there are several
+  std::optional<double> balance_loss{}, z_loss{};      ///< losses of experts, per token
 };
 
 /// Silent corruption that was found after step `from`; the run went back to `step`.

@@ -43,6 +43,10 @@ std::string offload_cells(const std::string& copied, const std::string& waited) 
   return fmt::format("  {:>11}  {:>9}", copied, waited);
 }
 
+std::string expert_cells(const std::string& balance, const std::string& load) {
+  return fmt::format("  {:>9}  {:>8}", balance, load);
+}
+
 std::string plain_line(const StepLine& l) {
   return joined({l.steps > 0 ? fmt::format("{}/{}", l.step, l.steps) : fmt::format("{}", l.step),
                  number("{:.4f}", l.loss), number("{:.3g}", l.grad_norm), number("{:.2e}", l.lr), memory(l),
@@ -57,14 +61,18 @@ std::string step_header(ExtraColumns extra) {
   std::array<std::string, columns> cells;
   std::copy(names.begin(), names.end(), cells.begin());
   return joined(cells) + (extra.pipeline ? fmt::format("  {:>6}", "bubble") : "") +
-         (extra.offload ? offload_cells("tier-copies", "nvme-wait") : "");
+         (extra.offload ? offload_cells("tier-copies", "nvme-wait") : "") +
+         (extra.experts ? expert_cells("balance", "max-load") : "");
 }
 
 std::string step_line(const StepLine& l) {
   const std::string offload =
       l.copied_share ? offload_cells(percent(*l.copied_share), percent(l.drives_share.value_or(0))) : "";
   const std::string bubble = l.bubble_share ? fmt::format("  {:>6}", percent(*l.bubble_share)) : "";
-  return plain_line(l) + bubble + offload;
+  const std::string experts = l.balance_loss ? expert_cells(number("{:.4f}", *l.balance_loss),
+                                                            number("{:.2f}", l.expert_load_max.value_or(0)))
+                                             : "";
+  return plain_line(l) + bubble + offload + experts;
 }
 
 }  // namespace ztrain::telemetry

@@ -26,11 +26,13 @@ struct StepLine {
   std::optional<double> copied_share, drives_share;
   /// Share of the step's time that rank 0 waited for messages of other pipeline stages; NaN: not timed.
   std::optional<double> bubble_share;
+  /// Balance loss per token, and load of the fullest expert over the mean.
+  std::optional<double> balance_loss, expert_load_max;
 };
 
 /// Returns the column names, aligned with step_line's. Neither ends in a newline.
 struct ExtraColumns {
-  bool offload = false, pipeline = false;
+  bool offload = false, pipeline = false, experts = false;
 };
 std::string step_header(ExtraColumns extra = {});
 std::string step_line(const StepLine& line);

@@ -166,6 +166,7 @@ namespace {
 void require_own_modules(const config::Deck& deck) {
   const config::Architecture& a = config::find_architecture(deck.model.family);
   for (const config::FileTensor& row : a.files) {
+    if (row.experts != config::ExpertFiles::none) continue;  // Experts have no adapters.
     std::string module(row.parameter.substr(0, row.parameter.rfind('.')));
     std::ranges::replace(module, '*', '0');
     for (const std::string& target : deck.lora.targets)

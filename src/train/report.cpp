@@ -10,11 +10,13 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/hf/hf_config.hpp"
+#include "config/layers.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "job/memory_report.hpp"
 #include "kernel_interface/step_scalars.hpp"
+#include "plan/cost.hpp"
 #include "plan/memory.hpp"
 
 namespace ztrain::train {
@@ -22,12 +24,24 @@ namespace {
 
 using program::ActionKind;
 
+std::string feed_forward_text(const config::Model& m) {
+  const bool all = config::layers_with_experts(m) == m.num_hidden_layers;
+  std::string text = all ? "" : fmt::format("feed-forward {}", m.intermediate_size);
+  if (m.num_experts > 0)
+    text += fmt::format("{}{} of {} experts of {}", all ? "" : ", ", m.num_experts_per_tok, m.num_experts,
+                        m.moe_intermediate_size);
+  if (const std::int64_t shared = config::shared_expert_width(m); shared > 0)
+    text += fmt::format(", shared expert {}", shared);
+  return text;
+}
+
 std::string model_line(const config::Deck& d, const program::Job& job) {
-  return fmt::format(
-      "{}: {} parameters ({} layers, hidden {}, heads {}/{} of {}, feed-forward {}, vocabulary {}{})",
-      d.model.preset, format_count(job.layout.parameter_count()), d.model.num_hidden_layers,
-      d.model.hidden_size, d.model.num_attention_heads, d.model.num_key_value_heads, d.model.head_dim,
-      d.model.intermediate_size, d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
+  return fmt::format("{}: {} parameters{} ({} layers, hidden {}, heads {}/{} of {}, {}, vocabulary {}{})",
+                     d.model.preset, format_count(job.layout.parameter_count()),
+                     plan::active_note(job.graph.active_parameters(), job.layout.parameter_count()),
+                     d.model.num_hidden_layers, d.model.hidden_size, d.model.num_attention_heads,
+                     d.model.num_key_value_heads, d.model.head_dim, feed_forward_text(d.model),
+                     d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
 }
 
 std::string batch_line(const config::Deck& d, const RunFacts& facts) {
@@ -171,6 +185,10 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
   r.seconds.total = clock.total;
   for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
   r.peak_bytes = worker.held().peak();
+  if (const auto experts = worker.experts()) {
+    const double tokens = std::max(s.valid_tokens, 1.0);
+    r.experts = {experts->balance_sum / tokens, experts->z_sum / tokens, experts->load_max, experts->idle};
+  }
   return r;
 }
 
@@ -190,6 +208,7 @@ telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& fa
   line.exposed_share =
       r.seconds.exposed_communication.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   line.seconds_left = seconds_left;
+  if (r.experts) line.balance_loss = r.experts->balance_loss, line.expert_load_max = r.experts->load_max;
   if (facts.pipeline)
     line.bubble_share =
         r.seconds.exposed_messages.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;

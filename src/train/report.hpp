@@ -25,6 +25,7 @@ struct RunFacts {
   int ranks = 1;
   bool pipeline = false;         ///< whether the model has several stages
   bool behind_training = false;  ///< whether checkpoints before the end are written in the background
+  bool experts = false;          ///< whether the model reports losses and loads of experts
   bool offload = false;          ///< whether any tensor is kept in another tier than the device's
 };
 

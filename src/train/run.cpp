@@ -96,6 +96,7 @@ Run::Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prep
   facts.offload = job::is_offloaded(worker.job().train());
   facts.behind_training = config::saves_behind_training(deck);
   facts.pipeline = deck.mesh.pipeline > 1;
+  facts.experts = deck.model.num_experts > 0;
   facts.peak_flops = job::peak_of(deck, worker.device().name()).flops_per_second;
   if (job::has_memory_of_its_own(worker.device()))
     facts.machine_bytes = static_cast<double>(worker.device().memory().limits().total);

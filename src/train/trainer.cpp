@@ -76,7 +76,8 @@ Ending Trainer::run() {
   const runtime::Signals::Caught caught(
       run_.session.signals(), [this](const runtime::Signals::Kind& signal) { end_.notice(signal); });
   if (!run_.is_complete())
-    run_.console.print(telemetry::step_header({run_.facts.offload, run_.facts.pipeline}) + "\n");
+    run_.console.print(telemetry::step_header({run_.facts.offload, run_.facts.pipeline, run_.facts.experts}) +
+                       "\n");
   try {
     take_steps();
   } catch (const runtime::AgreedError&) {
@@ -179,7 +180,8 @@ void Trainer::evaluate() {
   if (losses.finite()) run_.progress.validation_loss = losses.all;
   output_.pass_over_sent();
   if (run_.session.rank() == 0) {
-    telemetry::EvaluationRecord record{run_.progress.step, losses.all, {}};
+    telemetry::EvaluationRecord record{run_.progress.step, losses.all};
+    if (losses.experts) record.balance_loss = losses.experts->balance, record.z_loss = losses.experts->z;
     for (const job::SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
     output_.write(record);
   }

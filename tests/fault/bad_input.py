@@ -125,7 +125,7 @@ class BadInput(zt.Case):
         self.refuse(
             {"recompute.mode": "selective", "recompute.pieces": ["norm", "mlp"]},
             r"recompute\.pieces = \[\"norm\", \"mlp\"\] is not legal: "
-            r"expected a list of norm, qkv, attention, swiglu, ffn",
+            r"expected a list of norm, qkv, attention, swiglu, router, dispatch, combine, ffn",
             ranks=2,
         )
 

@@ -1,28 +1,11 @@
 // Files that fuse, transpose and rename parameters, read by ranks with slices and written back bit for bit.
 
-#include <gtest/gtest.h>
-
-#include <fstream>
-#include <map>
-
-#include "checkpoint/hf/export.hpp"
-#include "checkpoint/hf/import.hpp"
-#include "files/safetensors.hpp"
-#include "tests/support/checkpoint_ranks.hpp"
-#include "tests/support/error_of.hpp"
+#include "tests/support/tensor_folders.hpp"
 
 namespace ztrain::tensor_parts_test {
 namespace {
 
 using namespace test;
-
-/// Tensors of a file: shapes and values by name.
-struct Tensor {
-  Shape shape;
-  std::vector<float> values;
-  bool operator==(const Tensor&) const = default;
-};
-using Tensors = std::map<std::string, Tensor>;
 
 /// Queries have more elements than an import or an export takes in one block.
 constexpr std::int64_t hidden = 1100, heads = 1008;
@@ -120,96 +103,9 @@ Tensors transposed_tensors() {
           {"transformer.h.10.act.beta", {{}, {0.5F}}}};
 }
 
-/// Returns the tensors without the first part of their names.
-Tensors without_base(const Tensors& tensors) {
-  Tensors result;
-  for (const auto& [name, t] : tensors) result[name.substr(name.find('.') + 1)] = t;
-  return result;
-}
-
-class TensorParts : public CheckpointOfRanks {
+class TensorParts : public TensorFolders {
  protected:
-  /// Rank 0 writes a folder. Collective.
-  fs::path write(const std::string& name, const Tensors& tensors) const {
-    const fs::path folder = folder_ / name;
-    if (session().rank() == 0) {
-      fs::create_directories(folder);
-      std::ofstream(folder / "config.json") << "{}";
-      std::vector<SafeTensor> rows;
-      std::string data;
-      for (const auto& [tensor, t] : tensors) {
-        const auto bytes = static_cast<std::int64_t>(t.values.size() * sizeof(float));
-        rows.push_back({tensor, "F32", DType::f32, t.shape, 0, bytes});
-        data.append(reinterpret_cast<const char*>(t.values.data()), t.values.size() * sizeof(float));
-      }
-      std::ofstream(folder / single_safetensors, std::ios::binary) << safetensors_header(rows) << data;
-    }
-    session().barrier();
-    return folder;
-  }
-
-  static Tensors read(const fs::path& folder) {
-    Tensors tensors;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() != ".safetensors") continue;
-      const auto file = PosixFile::open_to_read(entry.path());
-      for (const SafeTensor& t : read_safetensors(file)) {
-        Tensor& tensor = tensors[t.name];
-        tensor.shape = t.shape;
-        tensor.values.resize(static_cast<std::size_t>(t.bytes) / sizeof(float));
-        file.read_at(tensor.values.data(), t.bytes, t.begin);
-      }
-    }
-    return tensors;
-  }
-
-  /// Calls the function with this rank's place on each mesh of tensor and shard ranks.
-  template <class Function>
-  static void on_each_mesh(const Function& function) {
-    for (int tensor = 1; tensor <= ranks(); ++tensor) {
-      if (ranks() % tensor != 0) continue;
-      const MeshShape mesh = mesh_of(1, ranks() / tensor, tensor);
-      const Coordinate at(mesh, session().rank());
-      const Layout layout(parameters(tensor), {3, {mesh[Axis::shard]}}, at[Axis::tensor]);
-      function(Place{&layout, at}, mesh);
-    }
-  }
-
-  static void expect_import(const fs::path& folder, const config::Architecture& architecture) {
-    on_each_mesh([&](const Place& place, const MeshShape& mesh) {
-      for (const DType type : {DType::f32, DType::bf16}) {
-        Shards found(place, {{"model", type}});
-        found.clear(std::byte{0xee});
-        checkpoint::import_weights(folder, place, found.states(), {.architecture = &architecture});
-        EXPECT_TRUE(filled(place, StateKinds{{"model", type}}) == found) << folder << mesh.describe();
-      }
-    });
-  }
-
-  void expect_export(const std::string& name, const config::Architecture& architecture,
-                     const Tensors& tensors) {
-    int number = 0;
-    on_each_mesh([&](const Place& place, const MeshShape& mesh) {
-      Shards shards = filled(place, StateKinds{{"model", DType::f32}});
-      checkpoint::save(folder_, ++number, place, shards.states(), {{"step", number}}, {});
-      for (const std::int64_t most : {std::int64_t{1} << 40, std::int64_t{3000}}) {
-        const fs::path to = folder_ / fmt::format("{}_{}_{}", name, number, most);
-        checkpoint::export_weights(
-            folder_ / fmt::format("step_{}", number), to, {{{"config.json", "{}"}}},
-            {.dtype = DType::f32, .max_shard_bytes = most, .architecture = &architecture});
-        EXPECT_TRUE(read(to) == tensors) << to << mesh.describe();
-        if (number == 1) expect_import(to, architecture);
-      }
-      session().barrier();
-      if (session().rank() == 0) fs::remove_all(folder_ / fmt::format("step_{}", number));
-      session().barrier();
-    });
-  }
-
-  static std::string import_error(const fs::path& folder, const config::Architecture& architecture) {
-    return error_of(
-        [&] { checkpoint::require_weights(folder, parameters(1), {.architecture = &architecture}); });
-  }
+  TensorParts() : TensorFolders(parameters) {}
 };
 
 TEST_F(TensorParts, FusedTensorsOrTheirPartsAreRead) {

@@ -58,6 +58,8 @@ Values filled(const Operand& operand, std::mt19937& random) {
     if (operand.fill == Fill::small) v = small(random);
     // Of 12 tokens: no document goes on behind a place where they are cut.
     if (operand.fill == Fill::documents) v = std::array{0, 1, 1, 1, 4, 4, 4, 4, 8, 9, 9, 9}[i];
+    if (operand.fill == Fill::slots) v = static_cast<double>(i ^ 1);
+    if (operand.fill == Fill::offsets) v = std::array{0, 5, 5, 12}[i];
     with_element(operand.dtype, [&]<class T>(T) {
       using Narrow = std::conditional_t<sizeof(T) < 4 && !std::is_integral_v<T>, float, double>;
       values[i] = static_cast<double>(static_cast<T>(static_cast<Narrow>(v)));
@@ -142,14 +144,16 @@ Shape cut_shape(Shape shape, const Placement& p, const Twelfths& part) {
 /// f(index in the part, index in the whole) of each element of a part.
 template <class F>
 void each_of_part(const Shape& whole, const Placement& p, const Twelfths& part, const F& f) {
-  const std::int64_t cols = whole.size() > 1 ? whole[1] : 1;
-  const Shape own = cut_shape(whole, p, part);
-  const std::int64_t own_cols = own.size() > 1 ? own[1] : 1;
-  const bool is_split = p.kind == Placement::Kind::split;
-  const std::int64_t row = is_split && p.dim == 0 ? part.begin * whole[0] / 12 : 0;
-  const std::int64_t col = is_split && p.dim == 1 ? part.begin * cols / 12 : 0;
-  for (std::int64_t i = 0; i < own[0]; ++i)
-    for (std::int64_t j = 0; j < own_cols; ++j) f(at(i * own_cols + j), at((row + i) * cols + col + j));
+  const std::size_t cut = p.kind == Placement::Kind::split ? at(p.dim) : 0;
+  const auto size = [&](std::size_t from, std::size_t to) {
+    return elements(Shape(whole.begin() + static_cast<std::int64_t>(from),
+                          whole.begin() + static_cast<std::int64_t>(to)));
+  };
+  const std::int64_t inner = size(cut + 1, whole.size());
+  const std::int64_t own = cut_shape(whole, p, part)[cut] * inner, all = whole[cut] * inner;
+  const std::int64_t first = p.kind == Placement::Kind::split ? part.begin * whole[cut] / 12 * inner : 0;
+  for (std::int64_t i = 0; i < size(0, cut); ++i)
+    for (std::int64_t j = 0; j < own; ++j) f(at(i * own + j), at(i * all + first + j));
 }
 
 /// A case, and one of its op's ways.
@@ -217,6 +221,9 @@ class Proof {
             own[mine] = r + 1 < parts() ? uniform(random) : rest[of_all];
             rest[of_all] -= own[mine];
           }
+          // A rank that has some of the tokens has slots among their rows.
+          if (whole_.in[i].fill == Fill::slots && placed_[i] == program::by_rows)
+            own[mine] -= static_cast<double>(parts_[r].begin * elements(whole_.in[i].shape) / 12);
           // Of tokens that are dealt, documents begin in the rank's own.
           if (whole_.in[i].fill == Fill::documents && way_.when.over == sequence_axes)
             own[mine] -= static_cast<double>(parts_[r].begin);
@@ -282,7 +289,8 @@ class Proof {
 std::vector<WayCase> all_cases() {
   using namespace test::way_cases;
   std::vector<WayCase> all;
-  for (auto cases : {of_rows(), of_products(), of_elements(), of_attention(), of_heads(), of_codes()})
+  for (auto cases : {of_rows(), of_products(), of_groups(), of_elements(), of_attention(), of_heads(),
+                     of_codes(), of_experts()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }
@@ -296,7 +304,16 @@ const std::map<std::pair<std::string_view, std::size_t>, const char*> unproven{
     {{Fp8Quantize::op, 1}, "dealt tokens have scales of their own"},
     {{Fp8QuantizeBoth::op, 0}, "dealt tokens have scales of their own"},
     {{program::LinearFp8GradWeight::op, 0}, "dealt tokens have scales of their own"},
+    {{GroupedLinear::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
+    {{GroupedLinearGradInput::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
+    {{GroupedLinearGradWeight::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
+    {{GroupedLinearGradBias::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
     {{HeadLoss::op, 1}, "it becomes another op"},
+    {{SortByExpert::op, 0}, "each rank sorts rows of its own"},
+    {{RouterSums::op, 1}, "ranks have micro-batches of their own"},
+    {{RouterSumsGrad::op, 1}, "ranks have micro-batches of their own"},
+    {{BalanceLoss::op, 0}, "ranks have micro-batches of their own"},
+    {{BalanceLossGrad::op, 0}, "ranks have micro-batches of their own"},
     {{program::HeadLogits::op, 1}, "its sums lie behind one another: unit/kernels_head_split"},
 };
 

@@ -76,7 +76,7 @@ void compare_numbers(const std::string& run, const std::string& one_rank, std::i
 /// to all keys the softmax does not see, but for rotation.
 double noise_of(const std::string& parameter, bool narrow) {
   const auto has = [&](const char* part) { return parameter.find(part) != parameter.npos; };
-  if (narrow && parameter.ends_with(".k_proj.bias")) return 6;
+  if (parameter.ends_with(".k_proj.bias")) return narrow ? 6 : 100;
   return has(".k_proj.") || (narrow && (has(".q_norm.") || has(".k_norm."))) ? 2 : 1;
 }
 

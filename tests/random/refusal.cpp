@@ -10,9 +10,10 @@
 namespace ztrain::random_decks {
 namespace {
 
-/// What no table of keys can have: numbers that diverge, and 8-bit moments in a checkpoint of other slices.
-constexpr std::array<std::string_view, 2> beyond_decks{
-    "every step of the run had gradients that are not finite",
+/// What no table of keys can have: numbers that diverge, 8-bit moments in a checkpoint of other slices, and
+/// patterns that match nothing of a model.
+constexpr std::array<std::string_view, 3> beyond_decks{
+    "is no linear layer of the model", "every step of the run had gradients that are not finite",
     "blocks of 256 elements do not follow other slices"};
 
 }  // namespace

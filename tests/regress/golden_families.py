@@ -35,6 +35,10 @@ MODELS = {
     "ministral": Runs("lora", "documents", "frozen", "documents", "ring", "windows"),
     "apertus": Runs("windows", "lora", "documents", "documents", "ulysses", "frozen"),
     "starcoder2": Runs("frozen", "documents", "lora", "windows", "gather", "documents"),
+    "mixtral": Runs("documents", "lora", "documents", "windows", "gather", "frozen"),
+    "qwen2_moe": Runs("frozen", "documents", "lora", "documents", "ring", "windows"),
+    "qwen3_moe": Runs("windows", "documents", "documents", "documents", "ulysses", "lora"),
+    "olmoe": Runs("lora", "frozen", "documents", "documents", "gather", "documents"),
     "gpt2": Runs("documents", "frozen", "windows", "documents", "ring", "documents"),
 }
 
@@ -88,7 +92,7 @@ class Families(golden.Numbers):
                     self.texts_agree(model, 2, "--chunk", "16")
 
     def test_generation_by_heads_over_ranks(self):
-        for model in ("gemma2", "olmo2", "glm4", "apertus", "gpt2"):
+        for model in ("gemma2", "olmo2", "glm4", "apertus", "qwen2_moe", "gpt2"):
             with self.subTest(model=model):
                 self.texts_agree(model, 2, "--tensor", 2)
 

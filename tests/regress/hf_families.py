@@ -107,6 +107,44 @@ FAMILIES = {
         "use_bias": True,
         "sliding_window": 7,
     },
+    "mixtral": {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_local_experts": 3,
+        "num_experts_per_tok": 2,
+        "router_aux_loss_coef": 0.02,
+        "sliding_window": None,
+    },
+    "qwen2_moe": {
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        "qkv_bias": True,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 11,
+        "shared_expert_intermediate_size": 13,
+        "norm_topk_prob": False,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
+    "qwen3_moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 10,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
+    "olmoe": {
+        "architectures": ["OlmoeForCausalLM"],
+        "model_type": "olmoe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": False,
+        "clip_qkv": None,
+    },
 }
 
 GPT2 = {
@@ -129,6 +167,20 @@ GPT2 = {
 }
 
 
+def mixture_shapes(config):
+    """{name: shape} of the experts of a layer, and of what is beside them."""
+    mixtral, hidden = config.get("model_type") == "mixtral", config["hidden_size"]
+    width, shared = config.get("moe_intermediate_size", config["intermediate_size"]), config.get("shared_expert_intermediate_size")
+    module, names = ("block_sparse_moe", ("w1", "w3", "w2")) if mixtral else ("mlp", ("gate_proj", "up_proj", "down_proj"))
+    experts = config.get("num_local_experts" if mixtral else "num_experts", 0)
+    found = {f"{module}.gate.weight": [experts, hidden]}
+    modules = [(f"{module}.experts.{e}", width) for e in range(experts)] + ([("mlp.shared_expert", shared)] if shared else [])
+    for expert, columns in modules:
+        found.update({f"{expert}.{name}.weight": [columns, hidden] for name in names[:2]})
+        found[f"{expert}.{names[2]}.weight"] = [hidden, columns]
+    return {**found, "mlp.shared_expert_gate.weight": [1, hidden]} if shared else found
+
+
 def own_shapes(config):
     """(names of a Llama's layer that a family lacks, {name: shape} of what its layers have instead or besides)."""
     hidden, inner, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
@@ -142,7 +194,13 @@ def own_shapes(config):
     qkv = tuple(f"self_attn.{which}_proj.weight" for which in "qkv")
     biases = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys, "self_attn.o_proj": hidden,
               "mlp.c_fc": inner, "mlp.c_proj": hidden, "input_layernorm": hidden, "post_attention_layernorm": hidden}
+    dense = (*gate, "mlp.up_proj.weight", "mlp.down_proj.weight")
+    mixture = mixture_shapes(config)
     return {
+        "mixtral": (dense, mixture),
+        "qwen2_moe": (dense, mixture),
+        "qwen3_moe": (dense, {**mixture, **each}),
+        "olmoe": (dense, {**mixture, "self_attn.q_norm.weight": [queries], "self_attn.k_norm.weight": [keys]}),
         "gemma2": ((), gemma),
         "gemma3_text": ((), {**gemma, **each}),
         "phi3": ((*qkv, *gate, "mlp.up_proj.weight"), {"self_attn.qkv_proj.weight": [queries + 2 * keys, hidden], **fused}),
@@ -234,6 +292,8 @@ class Families(hf.Models):
             ("glm4", [f"{layer}post_self_attn_layernorm.weight"]),
             ("apertus", [f"{layer}mlp.act_fn.alpha_p"]),
             ("starcoder2", [f"{layer}mlp.c_fc.bias"]),
+            ("mixtral", [f"{layer}block_sparse_moe.experts.1.w3.weight"]),
+            ("qwen2_moe", [f"{layer}mlp.experts.4.down_proj.weight", f"{layer}mlp.shared_expert_gate.weight"]),
             ("gpt2", ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_proj.bias"]),
         ):
             with self.subTest(family=name):

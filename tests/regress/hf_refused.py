@@ -71,8 +71,8 @@ class Broken(hf.Models):
         self.refused("lies", r"says that \S+ is in \S+, which does not hold it")
 
     def test_other_architectures_and_dims(self):
-        self.write_model("other", self.tensors, config={"architectures": ["MixtralForCausalLM"]})
-        self.refused("other", r"MixtralForCausalLM.*not supported; ztrain reads LlamaForCausalLM, Mistral")
+        self.write_model("other", self.tensors, config={"architectures": ["FalconForCausalLM"]})
+        self.refused("other", r"FalconForCausalLM.*not supported; ztrain reads LlamaForCausalLM, Mistral")
         self.write_model("wide", self.tensors, config={"intermediate_size": 96})
         self.refused("wide", r"6 of another shape")
         result = zt.run(0, ["check", self.deck, "--model.hidden_size=40"])

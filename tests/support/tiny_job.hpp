@@ -30,6 +30,9 @@ struct TinyModel {
   /// Where documents of each sequence end before its end.
   std::vector<std::int64_t> document_ends{};
   double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
+  /// Of the losses that balance experts, and of their routers.
+  double balance_coefficient = 0, z_coefficient = 0;
+  bool balanced_routing = false;  ///< debug.balanced_routing
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -42,6 +45,7 @@ struct TinyModel {
     dims.rms_norm_eps = 1e-5;
     dims.rope_theta = 10000;
     dims.rope_scaling = "none";
+    dims.scoring_func = "softmax";
     dims.initializer_range = 0.05;
   }
 
@@ -54,8 +58,11 @@ struct TinyModel {
   }
 
   model::Graph graph(DType compute) const {
-    model::Graph graph =
-        model::decoder(dims, {token_order.padded(micro * sequence), compute, model::Objective::loss});
+    model::Request request{token_order.padded(micro * sequence), compute, model::Objective::loss};
+    request.balanced_routing = balanced_routing;
+    request.balance_coefficient = balance_coefficient;
+    request.z_coefficient = z_coefficient;
+    model::Graph graph = model::decoder(dims, request);
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)

@@ -14,9 +14,12 @@
 #include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/embedding/record.hpp"
+#include "kernels/experts/record.hpp"
 #include "kernels/fp8/record.hpp"
+#include "kernels/grouped/record.hpp"
 #include "kernels/head/record.hpp"
 #include "kernels/linear/record.hpp"
+#include "kernels/load/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/rope/record.hpp"
 #include "program/ir/placement.hpp"
@@ -25,7 +28,19 @@
 namespace ztrain::test {
 
 /// numbers: any. words: below 12. small: what codes of 8 bits hold. documents: where each token's begins.
-enum class Fill : std::uint8_t { numbers, positive, words, small, documents, scalars, workspace };
+/// slots: the rows of each token, among those of the tokens before and behind it. offsets: of three groups of
+/// 12 rows.
+enum class Fill : std::uint8_t {
+  numbers,
+  positive,
+  words,
+  small,
+  documents,
+  slots,
+  offsets,
+  scalars,
+  workspace
+};
 
 struct Operand {
   Shape shape;
@@ -146,6 +161,17 @@ inline std::vector<WayCase> of_products() {
   };
 }
 
+inline std::vector<WayCase> of_groups() {
+  const Operand x = matrix(T, 24), y = matrix(T, 36), offsets = vector(4, DType::i32, Fill::offsets);
+  const Operand weight{{3, 36, 24}}, bias = matrix(3, 36);
+  return {
+      way_case(GroupedLinear{}, {x, offsets, weight, bias}, {y}),
+      way_case(GroupedLinearGradInput{}, {y, offsets, weight}, {x}),
+      way_case(GroupedLinearGradWeight{}, {y, offsets, x}, {weight}),
+      way_case(GroupedLinearGradBias{}, {y, offsets}, {bias}),
+  };
+}
+
 inline std::vector<WayCase> of_elements() {
   const auto mask = [](Dropout& d, const Way& way, const Twelfths& part) {
     if (way.inputs[0] == program::by_rows) d.first_token = part.begin * T / 12;
@@ -235,6 +261,33 @@ inline std::vector<WayCase> of_heads() {
       way_case<HeadLogitsGrad>(
           {all}, {matrix(T, words), sums, h, weight, tokens(), weights(), scalars()},
           {h, workspace(), {{T, words}, DType::f64, Fill::numbers, /*same_as=*/0}, weight}, chunk),
+  };
+}
+
+inline std::vector<WayCase> of_experts() {
+  using enum DType;
+  constexpr std::int64_t experts = 12, k = 2, wide_rows = T * k;
+  const Operand x = matrix(T, 24), rows = matrix(wide_rows, 24), logits = matrix(T, experts),
+                slots = matrix(T, k, i32, Fill::slots), chosen = matrix(T, k, i32, Fill::words),
+                weights_of_rows = matrix(T, k), gate = matrix(T, 1), sums = vector(2 * experts + 3);
+  RouteGrad gradient;
+  gradient.top_k = k;
+  gradient.normalise = true;
+  const Route routes{{.top_k = k, .score = "sigmoid"}};
+  return {
+      way_case(RouterLogits{}, {x, matrix(experts, 24), vector(experts)}, {logits}),
+      way_case(RouterLogits{}, {matrix(T, 24, bf16), matrix(experts, 24, bf16)}, {matrix(T, experts, f32)}),
+      way_case(routes, {logits, vector(experts)}, {weights_of_rows, chosen}),
+      way_case(gradient, {weights_of_rows, logits, chosen}, {logits}),
+      way_case(Permute{}, {x, slots}, {rows}),
+      way_case(PermuteGrad{}, {rows, slots}, {x}),
+      way_case(Combine{}, {rows, slots, weights_of_rows}, {x}),
+      way_case(CombineGrad{}, {x, rows, slots, weights_of_rows}, {rows, weights_of_rows}),
+      way_case(GateRows{}, {x, gate}, {x}),
+      way_case(GateRowsGrad{}, {x, x, gate}, {x, gate}),
+      way_case(RouterSums{}, {logits, chosen, weights()}, {sums}),
+      way_case(RouterSumsGrad{}, {sums, logits}, {logits}),
+      way_case(program::ExpertCounts{}, {matrix(24, 19), matrix(24, 19)}, {matrix(2, 8)}),
   };
 }
 

@@ -57,7 +57,8 @@ class Comparison:
         return torch_side.load(self.saved)
 
     def train(self, name, keys, *more_keys):
-        return self.ztrain.train(self.saved, self.documents_file, self.folder / name, keys, *more_keys)
+        return self.ztrain.train(self.saved, self.documents_file, self.folder / name, self.row.about.deck, keys,
+                                 *more_keys)
 
     def export(self, checkpoint, name, *words):
         return self.ztrain.export(checkpoint, self.folder / name, *words)
@@ -84,7 +85,8 @@ class Comparison:
     def training(self):
         model = self.load()
         losses, _ = torch_side.train(model, self.windows, zt.WINDOWS)
-        ours, _, _ = self.ztrain.train(self.saved, self.tokens, self.folder / "windows", zt.WINDOWS)
+        ours, _, _ = self.ztrain.train(self.saved, self.tokens, self.folder / "windows", self.row.about.deck,
+                                            zt.WINDOWS)
         found = {"windows": apart(ours, losses)}
         model = self.load()
         losses, norms = torch_side.train(model, self.documents, zt.DOCUMENTS)

@@ -28,7 +28,9 @@ def runs(row):
         "documents": ("documents.h5", zt.DOCUMENTS),
         "frozen": ("documents.h5", {**zt.DOCUMENTS, **zt.partial(row.about.whole)}),
     }
-    return {**found, "lora": ("documents.h5", zt.lora(row.targets))} if row.targets else found
+    if row.targets:
+        found["lora"] = "documents.h5", zt.lora(row.targets)
+    return {name: (file, {**keys, **row.about.deck}) for name, (file, keys) in found.items()}
 
 
 def chunks(row, name):

@@ -21,7 +21,9 @@ OWN_KEYS = ("head_dim", "attention_bias", "mlp_bias", "use_bias", "use_sliding_w
             "max_window_layers", "layer_types", "no_rope_layers", "hidden_act", "hidden_activation",
             "activation_function", "norm_epsilon", "layer_norm_epsilon", "n_inner", "query_pre_attn_scalar",
             "attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier", "residual_multiplier",
-            "attention_multiplier", "logits_scaling", "original_max_position_embeddings")
+            "attention_multiplier", "logits_scaling", "original_max_position_embeddings", "num_experts",
+            "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+            "norm_topk_prob", "router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv")
 GROUPED, TIED = {"num_key_value_heads": 2}, {"tie_word_embeddings": True}
 LATER_WINDOWS = {"use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1}
 # Tokens that end a text are not among these small vocabularies, and a padding token's row of the embedding would get
@@ -42,6 +44,11 @@ GEMMA3 = {**GROUPED, **TIED, **MIXED, "head_dim": 24, "query_pre_attn_scalar": 3
 GEMMA2 = {**GEMMA3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.5}
 MULTIPLIERS = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.08,
                "logits_scaling": 2.5}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
+MOE = {**EXPERTS, "moe_intermediate_size": 40}
+MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 24}
+# The loss that transformers returns beside the logits, which are what is compared.
+UNBALANCED = {"experts.balance": "none"}
 HALF, THREE_QUARTERS = {"rope_type": "default", "partial_rotary_factor": 0.5}, {"partial_rotary_factor": 0.75}
 
 
@@ -63,6 +70,7 @@ class Family:
     whole: str = "q_proj"           # a projection that is a tensor of its own, not part of a larger one
     # What ztrain calls parameters: each pair is replaced in transformers' names.
     renamed: tuple = ()
+    deck: dict = dataclasses.field(default_factory=dict)    # deck keys of all its runs
 
 
 def family(name, adapted, **more):
@@ -86,6 +94,10 @@ FAMILIES = {
     "Ministral": family("Ministral", ["q_proj", "v_proj", "gate_proj"]),
     "Apertus": family("Apertus", ["q_proj", "k_proj", "up_proj", "down_proj"]),
     "Starcoder2": family("Starcoder2", ["q_proj", "v_proj", "c_fc"], keys={"rms_norm_eps": "norm_epsilon"}),
+    "Mixtral": family("Mixtral", ["q_proj", "v_proj"], deck=UNBALANCED),
+    "Qwen2Moe": family("Qwen2Moe", ["q_proj", "o_proj", "gate_proj", "down_proj"], deck=UNBALANCED),
+    "Qwen3Moe": family("Qwen3Moe", ["k_proj", "o_proj"], deck=UNBALANCED),
+    "Olmoe": family("Olmoe", ["q_proj", "v_proj"], deck=UNBALANCED),
     "GPT2": Family("GPT2Config", "GPT2LMHeadModel", [], GPT2_KEYS, {**NO_TOKENS, **NO_DROPOUT},
                    whole="o_proj", renamed=GPT2_NAMES),
 }
@@ -194,6 +206,16 @@ MODELS = [
     Model("like Apertus: bf16", "Apertus", GROUPED, 1e4, LLAMA3, BF16),
     Model("like StarCoder 2: tied, window 10", "Starcoder2", {**GROUPED, **TIED, "sliding_window": 10}, 1e5),
     Model("StarCoder 2 without biases", "Starcoder2", {**GROUPED, "use_bias": False}, 1e5),
+    Model("like Mixtral", "Mixtral", {**GROUPED, **MIXTRAL}, 1e6),
+    Model("like Mixtral: tied, bf16, window 10", "Mixtral", {**GROUPED, **MIXTRAL, **TIED, "sliding_window": 10}, 1e6,
+          dtype=BF16),
+    Model("like Qwen 2 MoE", "Qwen2Moe", {**GROUPED, **MOE, "shared_expert_intermediate_size": 72}, 1e6),
+    Model("Qwen 2 MoE, a dense layer, bf16", "Qwen2Moe", {**GROUPED, **MOE, "shared_expert_intermediate_size": 72,
+                                                          "mlp_only_layers": [1], "num_hidden_layers": 3}, 1e6,
+          dtype=BF16),
+    Model("like Qwen 3 MoE", "Qwen3Moe", {**GROUPED, **MOE, "head_dim": 24, "norm_topk_prob": True}, 1e6),
+    Model("Qwen 3 MoE, every other layer", "Qwen3Moe", {**GROUPED, **MOE, "decoder_sparse_step": 2}, 1e6),
+    Model("like OLMoE", "Olmoe", EXPERTS, 1e4),
     Model("like GPT-2", "GPT2", TIED, None),
     Model("like GPT-2: bf16, own width", "GPT2", {**TIED, "intermediate_size": 100}, None, dtype=BF16),
 ]
@@ -202,6 +224,7 @@ MODELS = [
 # those that are not.
 TINY = {"vocab_size": 61, "hidden_size": 16, "num_key_value_heads": 2, "initializer_range": 0.5}
 SMALL = {**TINY, "intermediate_size": 24}
+FEW = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
 FIRST_ADAPTED = ("q_proj", "v_proj", "down_proj")
 GOLDEN = [
     Model("llama", "Llama", {**TINY, **TIED, "intermediate_size": 40, "head_dim": 8}, 1e2, LLAMA3,
@@ -229,5 +252,9 @@ GOLDEN = [
     Model("ministral", "Ministral", {**SMALL, **MIXED, "head_dim": 6}, 1e3),
     Model("apertus", "Apertus", SMALL, 1e2, LLAMA3),
     Model("starcoder2", "Starcoder2", {**SMALL, **TIED, "sliding_window": 9}, 1e3),
+    Model("mixtral", "Mixtral", {**SMALL, **MIXTRAL, "head_dim": 8}, 1e3),
+    Model("qwen2_moe", "Qwen2Moe", {**SMALL, **FEW, "shared_expert_intermediate_size": 12}, 1e3),
+    Model("qwen3_moe", "Qwen3Moe", {**SMALL, **FEW, "head_dim": 6, "norm_topk_prob": True, "mlp_only_layers": [0]}, 1e3),
+    Model("olmoe", "Olmoe", {**SMALL, "num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 20}, 1e3),
     Model("gpt2", "GPT2", {**SMALL, **TIED, "num_attention_heads": 2, "max_position_embeddings": 64}, None),
 ]

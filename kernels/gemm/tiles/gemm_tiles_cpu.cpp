@@ -4,6 +4,7 @@
 // product of two numbers on average, and 2^-21 at most; what fp32 rounds it by is 2^-24 at most.
 
 #include "kernels/gemm/gemm_library.hpp"
+#include "kernels/gemm/gemm_ragged.hpp"
 #include "kernels/gemm/gemm_ways.hpp"
 #include "kernels/gemm/half_unit_cpu.hpp"
 #include "kernels/gemm/tiles/tile_panels.hpp"
@@ -105,21 +106,20 @@ std::int64_t even_parts(std::int64_t count, std::int64_t most) {
 }
 
 /// 16-bit results whose depth is in several pieces are summed in the workspace behind the right operand's
-/// block, so that what it holds limits the rows.
+/// block, so that what it holds, `workspace` bytes, limits the rows.
 template <class In, class Out>
-Cut cut_of(const GemmShape& s) {
+Cut cut_of(const GemmShape& s, std::int64_t workspace) {
   Cut cut{round_up(s.m, edge), even_parts(s.n, most_cols), even_parts(s.k, most_depth<In>)};
   if (std::is_same_v<Out, float> || cut.depth >= s.k) return cut;
-  const std::int64_t space =
-      gemm_workspace_bytes(s.m, s.n, s.k, dtype_of<In>(), dtype_of<Out>(), Target::cpu) - right_bytes;
-  cut.rows = std::min(cut.rows, space / (cut.cols * 4) / edge * edge);
+  cut.rows = std::min(cut.rows, (workspace - right_bytes) / (cut.cols * 4) / edge * edge);
   return cut;
 }
 
 template <class In, class Out>
 class GemmTiles : public Gemm {
  public:
-  explicit GemmTiles(const GemmShape& shape) : shape_(shape), cut_(cut_of<In, Out>(shape)) {}
+  GemmTiles(const GemmShape& shape, std::int64_t workspace)
+      : shape_(shape), cut_(cut_of<In, Out>(shape, workspace)) {}
 
   void run(Exec&, const void* a, const void* b, const void* bias, void* c, void* workspace) override {
     const half::TileRegisters registers(half::Unit::tiles);
@@ -231,6 +231,16 @@ class GemmTiles : public Gemm {
   Cut cut_;
 };
 
+/// f of the types where there is a product by tiles; else returns false.
+template <class F>
+bool with_tiles(const GemmShape& s, DType in, DType out, const F& f) {
+  if (!may_use_tiles() || std::min(s.m, s.k) < edge) return false;
+  if (in == DType::f32 && out == DType::f32) return f.template operator()<float, float>(), true;
+  if (in == DType::bf16 && out == DType::bf16) return f.template operator()<bf16, bf16>(), true;
+  if (in == DType::bf16 && out == DType::f32) return f.template operator()<bf16, float>(), true;
+  return false;
+}
+
 }  // namespace
 
 bool splits_fp32() {
@@ -238,11 +248,18 @@ bool splits_fp32() {
 }
 
 std::unique_ptr<Gemm> make_gemm_tiles(const GemmShape& s, DType in, DType out) {
-  if (!may_use_tiles() || std::min(s.m, s.k) < edge) return nullptr;
-  if (in == DType::f32 && out == DType::f32) return std::make_unique<GemmTiles<float, float>>(s);
-  if (in == DType::bf16 && out == DType::bf16) return std::make_unique<GemmTiles<bf16, bf16>>(s);
-  if (in == DType::bf16 && out == DType::f32) return std::make_unique<GemmTiles<bf16, float>>(s);
-  return nullptr;
+  std::unique_ptr<Gemm> gemm;
+  const std::int64_t workspace = gemm_workspace_bytes(s.m, s.n, s.k, in, out, Target::cpu);
+  with_tiles(s, in, out,
+             [&]<class In, class Out>() { gemm = std::make_unique<GemmTiles<In, Out>>(s, workspace); });
+  return gemm;
+}
+
+bool multiply_tiles(Exec& exec, const GemmShape& s, DType in, DType out, const GemmOperands& o) {
+  const std::int64_t workspace = gemm_ragged_workspace_bytes(s.m, s.n, s.k, in, out);
+  return with_tiles(s, in, out, [&]<class In, class Out>() {
+    GemmTiles<In, Out>(s, workspace).run(exec, o.a, o.b, o.bias, o.c, o.workspace);
+  });
 }
 
 }  // namespace ztrain::kernels
@@ -257,6 +274,10 @@ bool splits_fp32() {
 
 std::unique_ptr<Gemm> make_gemm_tiles(const GemmShape&, DType, DType) {
   return nullptr;
+}
+
+bool multiply_tiles(Exec&, const GemmShape&, DType, DType, const GemmOperands&) {
+  return false;
 }
 
 }  // namespace ztrain::kernels

@@ -1,6 +1,10 @@
 #include "checkpoint/format/convert.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "base/error.hpp"
@@ -85,6 +89,25 @@ void convert(const std::byte* from, DType from_type, std::byte* to, DType to_typ
   const Converter convert_all = converter(Convertible{}, from_type, to_type);
   REQUIRE(convert_all != nullptr, "{} does not convert to {}", name_of(from_type), name_of(to_type));
   convert_all(from, to, count);
+}
+
+void decode_mxfp4(const std::byte* codes, const std::byte* scales, std::int64_t begin, std::int64_t count,
+                  float* to) {
+  // A sign and then 2 bits of exponent and 1 of fraction.
+  constexpr std::array<float, 16> values{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                         -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+  constexpr int bias = 127, not_a_number = 255;
+  const std::int64_t first = begin % mxfp4_block;
+  for (std::int64_t i = first, end = first; i < first + count; i = end) {
+    end = std::min(first + count, (i / mxfp4_block + 1) * mxfp4_block);
+    const int exponent = std::to_integer<int>(scales[i / mxfp4_block]);
+    const float scale = exponent == not_a_number ? std::numeric_limits<float>::quiet_NaN()
+                                                 : std::ldexp(1.0F, exponent - bias);
+    for (std::int64_t e = i; e < end; ++e) {
+      const auto code = std::to_integer<unsigned>(codes[e / 2]) >> (e % 2 * 4) & 0xfU;
+      to[e - first] = values[code] * scale;
+    }
+  }
 }
 
 }  // namespace ztrain::checkpoint

@@ -19,4 +19,13 @@ void convert(const std::byte* from, DType from_type, std::byte* to, DType to_typ
 /// Returns whether none of `count` elements, at any alignment, is NaN or infinite. Integers never are.
 bool all_finite(const std::byte* data, DType dtype, std::int64_t count);
 
+inline constexpr std::int64_t mxfp4_block = 32;  ///< elements of MXFP4 that share a scale
+
+/// Decodes elements [begin, begin + count) of the MXFP4 type of the Open Compute Project's Microscaling
+/// Formats specification (2023). Two 4-bit floats are in a byte, the first in its lower half. `codes` begins
+/// at the block of element `begin`, and so do `scales`, which are exponents of 2 with a bias of 127. 255
+/// stands for NaN.
+void decode_mxfp4(const std::byte* codes, const std::byte* scales, std::int64_t begin, std::int64_t count,
+                  float* to);
+
 }  // namespace ztrain::checkpoint

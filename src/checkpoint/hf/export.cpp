@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -104,17 +105,19 @@ class Exporter {
   void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
     const TensorSource& source = plan_.sources[tensor];
     const std::int64_t size = size_of(options_.dtype);
-    if (source.transposed) {
-      hold_transposed(tensor);
-      std::memcpy(block_.data(), turned_.data() + begin * size, static_cast<std::size_t>(count * size));
-    } else if (source.parts.empty()) {
+    if (source.parts.empty())
       convert(reinterpret_cast<const std::byte*>(&source.value), DType::f64, block_.data(), options_.dtype,
               1);
+    for (std::int64_t at = begin, n = 0; source.unit > 0 && at < begin + count; at += n) {
+      hold_unit(tensor, at / source.unit);
+      n = std::min(begin + count, (at / source.unit + 1) * source.unit) - at;
+      std::memcpy(block_.data() + (at - begin) * size, unit_.data() + at % source.unit * size,
+                  static_cast<std::size_t>(n * size));
     }
     for (const SourcePart& part : source.parts) {
-      if (source.transposed) break;
+      if (source.unit > 0) break;
       const std::int64_t first = std::max(begin, part.first),
-                         last = std::min(begin + count, part.first + elements(shape_of(part)));
+                         last = std::min(begin + count, part.first + part.count);
       if (first < last)
         make_part(part, first - part.first, last - first, block_.data() + (first - begin) * size);
     }
@@ -124,41 +127,40 @@ class Exporter {
             checkpoint_.string(), plan_.tensors[tensor].name, name_of(options_.dtype), options_.keys.dtype);
   }
 
-  const Shape& shape_of(const SourcePart& part) const {
-    return reader_.catalog().parameters[static_cast<std::size_t>(part.parameter)].shape;
-  }
-
-  /// Makes elements [begin, begin + count) of a parameter in the dtype of the export.
+  /// Makes elements [begin, begin + count) of a part's matrix in the dtype of the export.
   void make_part(const SourcePart& part, std::int64_t begin, std::int64_t count, std::byte* to) {
     if (!part.added) {
-      read(part.parameter, begin, count, to, options_.dtype);
+      read(part.parameter, part.from + begin, count, to, options_.dtype);
       return;
     }
     wide_.resize(static_cast<std::size_t>(block_items));
     auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
-    read(part.parameter, begin, count, bytes, DType::f32);
-    merger_->add(*part.added, wide_.data(), begin, count);
+    read(part.parameter, part.from + begin, count, bytes, DType::f32);
+    merger_->add(*part.added, wide_.data(), part.from + begin, count);
     convert(bytes, DType::f32, to, options_.dtype, count);
   }
 
-  /// Makes a whole tensor [inputs, outputs] of parameters [outputs, inputs], unless it is held already.
-  void hold_transposed(std::size_t tensor) {
-    if (turned_tensor_ == tensor) return;
-    const Shape& shape = plan_.tensors[tensor].shape;
-    const std::int64_t inputs = shape[0], outputs = shape[1], size = size_of(options_.dtype);
-    turned_.resize(static_cast<std::size_t>(inputs * outputs * size));
-    for (const SourcePart& part : plan_.sources[tensor].parts) {
-      const std::int64_t all = elements(shape_of(part));
-      for (std::int64_t begin = 0; begin < all; begin += block_items) {
-        const std::int64_t count = std::min(block_items, all - begin);
-        make_part(part, begin, count, block_.data());
+  /// Makes a unit of a tensor whose parts lie scattered in it, unless it is held already.
+  void hold_unit(std::size_t tensor, std::int64_t index) {
+    if (held_ == std::pair(tensor, index)) return;
+    const TensorSource& source = plan_.sources[tensor];
+    const std::int64_t size = size_of(options_.dtype);
+    unit_.resize(static_cast<std::size_t>(source.unit * size));
+    part_.resize(block_.size());
+    for (const SourcePart& part : source.parts) {
+      if (part.first / source.unit != index) continue;
+      for (std::int64_t begin = 0; begin < part.count; begin += block_items) {
+        const std::int64_t count = std::min(block_items, part.count - begin);
+        make_part(part, begin, count, part_.data());
         for (std::int64_t i = 0; i < count; ++i) {
-          const std::int64_t at = part.first + begin + i, to = at % inputs * outputs + at / inputs;
-          std::memcpy(turned_.data() + to * size, block_.data() + i * size, static_cast<std::size_t>(size));
+          const std::int64_t row = (begin + i) / part.columns, column = (begin + i) % part.columns,
+                             to = part.first % source.unit + row * part.row_stride +
+                                  column * part.column_stride;
+          std::memcpy(unit_.data() + to * size, part_.data() + i * size, static_cast<std::size_t>(size));
         }
       }
     }
-    turned_tensor_ = tensor;
+    held_ = {tensor, index};
   }
 
   void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
@@ -177,9 +179,10 @@ class Exporter {
   ExportPlan plan_;
   std::optional<Merger> merger_;
   std::vector<std::byte> block_;
-  std::vector<float> wide_;        ///< a block before it is rounded
-  std::vector<std::byte> turned_;  ///< a whole tensor that files transpose
-  std::optional<std::size_t> turned_tensor_;
+  std::vector<float> wide_;      ///< a block before it is rounded
+  std::vector<std::byte> part_;  ///< a block of a part of unit_
+  std::vector<std::byte> unit_;  ///< a unit of a tensor whose parts lie scattered in it
+  std::optional<std::pair<std::size_t, std::int64_t>> held_;  ///< tensor and index of the unit
   std::int64_t begin_ = 0, end_ = 0, done_ = 0;
 };
 

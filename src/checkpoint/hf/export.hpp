@@ -54,7 +54,8 @@ struct Exported {
 ///
 /// Collective over MPI_COMM_WORLD; side files are taken from rank 0. Each rank writes a contiguous part of
 /// the bytes, verifies the checksums of what it reads, and holds one block of the weights at a time; with
-/// adapters also the two factors of one tensor, and of tensors that files transpose one whole tensor.
+/// adapters also the two factors of one tensor, and of tensors that files transpose or interleave one whole
+/// tensor, or one expert of it.
 /// progress gets this rank's bytes after each block, when all are written, and again and again while this
 /// rank waits for others.
 ///

@@ -24,22 +24,27 @@ void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dt
 void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapters,
                const ExportOptions& options) {
   const auto named = named_shapes(catalog.parameters);
-  const auto parts = tensor_parts(named, options.architecture);
+  const auto forms = tensor_forms(named, options.architecture);
   std::map<std::string, std::size_t> places;
-  for (std::size_t p = 0; p < parts.size(); ++p) {
+  for (std::size_t p = 0; p < forms.size(); ++p) {
     if (is_adapter(named[p].name)) continue;
-    const auto [at, is_new] = places.try_emplace(parts[p].tensor, plan.tensors.size());
-    if (is_new) add(plan, parts[p].tensor, parts[p].shape, options.dtype, {{}, parts[p].transposed});
+    const TensorPart& part = forms[p].front();
     const auto found = adapters.of_weight.find(named[p].name);
-    const Shape& shape = named[p].shape;
-    plan.sources[at->second].parts.push_back(
-        {static_cast<std::int64_t>(p),
-         found == adapters.of_weight.end() ? std::nullopt : std::optional(found->second),
-         parts[p].first == 0 ? 0 : parts[p].first * (elements(shape) / shape[0])});
+    const auto added = found == adapters.of_weight.end() ? std::nullopt : std::optional(found->second);
+    const bool stacked = part.matrices > 1 && part.tensors.size() == 1;
+    for (std::int64_t m = 0; m < part.matrices; ++m) {
+      const auto [at, is_new] = places.try_emplace(part.tensor_of(m), plan.tensors.size());
+      if (is_new) add(plan, part.tensor_of(m), part.shape, options.dtype);
+      TensorSource& source = plan.sources[at->second];
+      if (!part.is_consecutive()) source.unit = stacked ? part.matrix_stride : elements(part.shape);
+      source.parts.push_back({static_cast<std::int64_t>(p), added, m * part.matrix_elements(),
+                              part.matrix_elements(), part.columns, part.first_of(m), part.row_stride,
+                              part.column_stride});
+    }
   }
   if (options.architecture == nullptr) return;
   for (const auto& [name, value] : written_buffers(named, *options.architecture))
-    add(plan, name, {}, options.dtype, {{}, false, value});
+    add(plan, name, {}, options.dtype, {.value = value});
 }
 
 void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) {
@@ -60,20 +65,23 @@ void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) 
 void require_own_modules(const Catalog& catalog, const Adapters& adapters, const std::string& checkpoint,
                          const ExportOptions& options) {
   const auto named = named_shapes(catalog.parameters);
-  const auto parts = tensor_parts(named, options.architecture);
-  for (std::size_t p = 0; p < parts.size(); ++p)
-    REQUIRE(parts[p].tensor == named[p].name || !adapters.of_weight.contains(named[p].name),
+  const auto forms = tensor_forms(named, options.architecture);
+  for (std::size_t p = 0; p < forms.size(); ++p) {
+    const TensorPart& part = forms[p].front();
+    REQUIRE(part.tensors.front() == named[p].name || !adapters.of_weight.contains(named[p].name),
             "{}: the adapter of {} cannot be exported alone: Hugging Face's model keeps that weight {} {}; "
             "export the merged model instead ({} without adapters alone)",
-            checkpoint, named[p].name, parts[p].transposed ? "transposed, as" : "in", parts[p].tensor,
+            checkpoint, named[p].name, part.is_transposed() ? "transposed, as" : "in", part.tensors.front(),
             options.keys.folder);
+  }
 }
 
 void add_adapters(ExportPlan& plan, const Catalog& catalog, DType dtype) {
   for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
     const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
     if (is_adapter(parameter.name))
-      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype, {{{p, std::nullopt}}});
+      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype,
+          {.parts = {{.parameter = p, .count = elements(parameter.shape)}}});
   }
 }
 

@@ -17,17 +17,21 @@ struct AdapterPair {
   std::int64_t a = 0, b = 0;
 };
 
-/// A parameter that is a part of a tensor.
+/// A matrix of a parameter in a tensor. Element (r, c) of the matrix is element first + r * row_stride +
+/// c * column_stride of the tensor.
 struct SourcePart {
-  std::int64_t parameter = 0;        ///< its place in the catalog
-  std::optional<AdapterPair> added;  ///< adapter that is merged into it
-  std::int64_t first = 0;            ///< its offset in the tensor [outputs, inputs], in elements
+  std::int64_t parameter = 0;          ///< its place in the catalog
+  std::optional<AdapterPair> added{};  ///< adapter that is merged into it
+  std::int64_t from = 0;               ///< offset of the matrix in the parameter, in elements
+  std::int64_t count = 0, columns = 1;
+  std::int64_t first = 0, row_stride = 1, column_stride = 1;
 };
 
 /// Source of a tensor.
 struct TensorSource {
-  std::vector<SourcePart> parts;  ///< none: the tensor is a constant
-  bool transposed = false;
+  std::vector<SourcePart> parts{};  ///< none: the tensor is a constant
+  /// Elements that are made together, because those of a part do not lie one after the other; 0: they do.
+  std::int64_t unit = 0;
   double value = 0;  ///< of a constant
 };
 

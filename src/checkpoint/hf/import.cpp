@@ -31,11 +31,6 @@ std::string listing(const std::vector<std::string>& names, const char* what) {
                      names.size() > first.size() ? ", ..." : "");
 }
 
-/// Adds a name that is not in the list. Parts of one tensor are named once.
-void add_new(std::vector<std::string>& names, const std::string& name) {
-  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-}
-
 struct Opened {
   std::unique_ptr<WeightSource> source;  ///< has the parameters by their names
   std::vector<std::string> absent;       ///< adapters that the folder lacks
@@ -66,8 +61,8 @@ std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
   std::map<std::string, std::string> names;
   for (const char* name : {config::embedding_weight, config::head_weight}) {
     const std::vector<NamedShape> one{{name, {}}};
-    const TensorPart part = find_part(tensor_parts(one, architecture)[0], one[0], source->shapes());
-    names[part.tensor] = tied ? config::embedding_weight : name;
+    const TensorPart part = find_part(tensor_forms(one, architecture)[0], source->shapes());
+    names[part.tensors.front()] = tied ? config::embedding_weight : name;
   }
   return with_added_rows(std::move(source), options.added, std::move(names));
 }
@@ -80,19 +75,21 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
   WeightSource& files = *opened.source;
   if (config::is_checkpoint(folder)) architecture = nullptr;
   const auto named = named_shapes(parameters);
-  auto parts = tensor_parts(named, architecture);
+  const auto forms = tensor_forms(named, architecture);
+  std::vector<TensorPart> parts;
   std::vector<std::string> missing, misshapen, unexpected;
   std::set<std::string> known;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (architecture != nullptr) parts[i] = find_part(parts[i], named[i], files.shapes());
-    const TensorPart& part = parts[i];
-    known.insert(part.tensor);
-    const auto at = files.shapes().find(part.tensor);
-    if (at == files.shapes().end())
-      add_new(parameters[i].adapter ? opened.absent : missing, part.tensor);
-    else if (at->second != part.shape)
-      add_new(misshapen, fmt::format("{} {} (the model's is {})", part.tensor, to_string(at->second),
-                                     to_string(part.shape)));
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    parts.push_back(architecture == nullptr ? forms[i].front() : find_part(forms[i], files.shapes()));
+    for (const std::string& tensor : parts[i].tensors) {
+      if (!known.insert(tensor).second) continue;  // Parts of one tensor are named once.
+      const auto at = files.shapes().find(tensor);
+      if (at == files.shapes().end())
+        (parameters[i].adapter ? opened.absent : missing).push_back(tensor);
+      else if (at->second != parts[i].shape)
+        misshapen.push_back(fmt::format("{} {} (the model's is {})", tensor, to_string(at->second),
+                                        to_string(parts[i].shape)));
+    }
   }
   for (const auto& [name, shape] : files.shapes())
     if (!known.contains(name) && !may_be_left(files, name, architecture)) unexpected.push_back(name);

@@ -13,45 +13,48 @@ class PartWeights : public WeightSource {
   PartWeights(std::unique_ptr<WeightSource> files, std::span<const NamedShape> parameters,
               std::span<const TensorPart> parts)
       : files_(std::move(files)) {
-    for (const auto& [name, shape] : files_->shapes()) add(name, shape, {name, shape});
+    for (const auto& [name, shape] : files_->shapes())
+      add(name, shape, {.tensors = {name}, .shape = shape, .rows = elements(shape)});
     for (std::size_t i = 0; i < parts.size(); ++i)
-      if (files_->shapes().contains(parts[i].tensor)) add(parameters[i].name, parameters[i].shape, parts[i]);
+      if (files_->shapes().contains(parts[i].tensors.front()))
+        add(parameters[i].name, parameters[i].shape, parts[i]);
   }
 
   bool may_be_left(const std::string& name) const override { return files_->may_be_left(name); }
   const char* advice() const override { return files_->advice(); }
+  /// Experts may be stored in several dtypes. Returns the bytes of the widest.
   std::int64_t element_size(const std::string& name, DType to) const override {
-    return files_->element_size(parts_.at(name).tensor, to);
+    std::int64_t& size = sizes_[{name, to}];
+    if (size == 0)
+      for (const std::string& tensor : parts_.at(name).tensors)
+        size = std::max(size, files_->element_size(tensor, to));
+    return size;
   }
 
   void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
             DType to) override {
     const TensorPart& part = parts_.at(name);
-    if (!part.transposed) {
-      const Shape& shape = shapes_.at(name);
-      const std::int64_t width = shape.empty() || shape[0] == 0 ? 1 : elements(shape) / shape[0];
-      files_->read(part.tensor, part.first * width + begin, count, data, to);
-      return;
-    }
-    const std::int64_t inputs = part.shape[0], size = size_of(to);
     for (std::int64_t done = 0, n = 0; done < count; done += n) {
-      const std::int64_t row = (begin + done) / inputs, column = (begin + done) % inputs;
-      n = std::min(inputs - column, count - done);
-      if (!holds(name, to, row, column, n)) {
-        // A call for part of one row reads a slice of inputs. Later calls read that slice of more rows.
-        const bool sliced = n == count && n < inputs;
-        const std::int64_t last = (begin + count - 1) / inputs;
-        hold(name, to,
-             {row, sliced ? std::max<std::int64_t>(1, block_elements / n) : last + 1 - row,
-              sliced ? column : 0, sliced ? n : inputs});
-      }
-      const std::int64_t at = (row - held_.row) * held_.columns + column - held_.column;
-      std::memcpy(data + done * size, block_.data() + at * size, static_cast<std::size_t>(n * size));
+      const std::int64_t matrix = (begin + done) / part.matrix_elements(),
+                         at = (begin + done) % part.matrix_elements();
+      n = std::min(part.matrix_elements() - at, count - done);
+      std::byte* const place = data + done * size_of(to);
+      if (part.is_consecutive())
+        files_->read(part.tensor_of(matrix), part.first_of(matrix) + at, n, place, to);
+      else
+        read_scattered({name, matrix, to}, at, n, place);
     }
   }
 
  private:
-  /// Rows and columns of a parameter.
+  /// A matrix of a parameter in a dtype.
+  struct Matrix {
+    std::string name;
+    std::int64_t index = 0;
+    DType type = DType::f32;
+    bool operator==(const Matrix&) const = default;
+  };
+  /// Rows and columns of a matrix.
   struct Block {
     std::int64_t row = 0, rows = 0, column = 0, columns = 0;
   };
@@ -61,28 +64,53 @@ class PartWeights : public WeightSource {
     parts_.insert_or_assign(name, std::move(part));
   }
 
-  bool holds(const std::string& name, DType type, std::int64_t row, std::int64_t column,
-             std::int64_t count) const {
-    return held_name_ == name && held_type_ == type && row >= held_.row && row < held_.row + held_.rows &&
+  /// Reads elements [begin, begin + count) of a matrix row by row.
+  void read_scattered(const Matrix& matrix, std::int64_t begin, std::int64_t count, std::byte* data) {
+    const TensorPart& part = parts_.at(matrix.name);
+    const std::int64_t columns = part.columns, size = size_of(matrix.type);
+    for (std::int64_t done = 0, n = 0; done < count; done += n) {
+      const std::int64_t row = (begin + done) / columns, column = (begin + done) % columns;
+      n = std::min(columns - column, count - done);
+      if (columns > 1 && !part.is_transposed()) {
+        files_->read(part.tensor_of(matrix.index),
+                     part.first_of(matrix.index) + row * part.row_stride + column, n, data + done * size,
+                     matrix.type);
+        continue;
+      }
+      if (!holds(matrix, row, column, n)) {
+        // A call for part of one row reads a slice of inputs. Later calls read that slice of more rows.
+        const bool sliced = n == count && n < columns;
+        const std::int64_t last = (begin + count - 1) / columns;
+        hold(matrix, {row, sliced ? std::max<std::int64_t>(1, block_elements / n) : last + 1 - row,
+                      sliced ? column : 0, sliced ? n : columns});
+      }
+      const std::int64_t at = (row - held_.row) * held_.columns + column - held_.column;
+      std::memcpy(data + done * size, block_.data() + at * size, static_cast<std::size_t>(n * size));
+    }
+  }
+
+  bool holds(const Matrix& matrix, std::int64_t row, std::int64_t column, std::int64_t count) const {
+    return held_matrix_ == matrix && row >= held_.row && row < held_.row + held_.rows &&
            column >= held_.column && column + count <= held_.column + held_.columns;
   }
 
-  /// Reads a block of a transposed parameter. The file has the rows as columns.
-  void hold(const std::string& name, DType type, Block block) {
-    const TensorPart& part = parts_.at(name);
-    const std::int64_t outputs = part.shape[1], size = size_of(type);
-    block.rows = std::min(block.rows, shapes_.at(name)[0] - block.row);
-    held_name_ = "";
+  /// Reads a block of a matrix, column by column. The file has the rows next to each other.
+  void hold(const Matrix& matrix, Block block) {
+    const TensorPart& part = parts_.at(matrix.name);
+    const std::int64_t stride = part.row_stride, size = size_of(matrix.type);
+    block.rows =
+        std::min({block.rows, part.rows - block.row, std::max<std::int64_t>(1, block_elements / stride)});
+    held_matrix_ = {};
     block_.resize(static_cast<std::size_t>(block.rows * block.columns * size));
-    line_.resize(static_cast<std::size_t>(block.rows * size));
+    line_.resize(static_cast<std::size_t>(block.rows * stride * size));
     for (std::int64_t c = 0; c < block.columns; ++c) {
-      files_->read(part.tensor, (block.column + c) * outputs + part.first + block.row, block.rows,
-                   line_.data(), type);
+      files_->read(part.tensor_of(matrix.index),
+                   part.first_of(matrix.index) + block.row * stride + (block.column + c) * part.column_stride,
+                   (block.rows - 1) * stride + 1, line_.data(), matrix.type);
       for (std::int64_t r = 0; r < block.rows; ++r)
-        copy_element(line_.data() + r * size, block_.data() + (r * block.columns + c) * size, size);
+        copy_element(line_.data() + r * stride * size, block_.data() + (r * block.columns + c) * size, size);
     }
-    held_name_ = name;
-    held_type_ = type;
+    held_matrix_ = matrix;
     held_ = block;
   }
 
@@ -97,8 +125,8 @@ class PartWeights : public WeightSource {
 
   std::unique_ptr<WeightSource> files_;
   std::map<std::string, TensorPart> parts_;
-  std::string held_name_;  ///< parameter of the block that is held; "": none
-  DType held_type_ = DType::f32;
+  mutable std::map<std::pair<std::string, DType>, std::int64_t> sizes_;  ///< what element_size returns
+  Matrix held_matrix_;  ///< matrix of the block that is held; without a name: none
   Block held_;
   std::vector<std::byte> block_, line_;
 };

@@ -1,4 +1,6 @@
+#include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -37,6 +39,7 @@ class SafetensorsFolder : public WeightSource {
   explicit SafetensorsFolder(const fs::path& folder) : folder_(folder) {
     if (file_exists(folder / single_safetensors, "model.from")) {
       add(single_safetensors);
+      join_scales();
       return;
     }
     const fs::path index = folder / safetensors_index_name;
@@ -57,6 +60,7 @@ class SafetensorsFolder : public WeightSource {
               "{}: says that {} is in {}, which does not hold it; {}", index.string(),
               printable(name, most_quoted), printable(file, most_quoted), folder_advice);
     }
+    join_scales();
   }
 
   bool may_be_left(const std::string& name) const override {
@@ -67,6 +71,7 @@ class SafetensorsFolder : public WeightSource {
 
   std::int64_t element_size(const std::string& name, DType to) const override {
     const Entry& entry = entries_.at(name);
+    if (entry.scales) return 1;  // Half a byte and its share of the scale are less.
     const auto& dtype = entry.tensor.dtype;
     REQUIRE(
         dtype && converts(*dtype, to),
@@ -79,15 +84,17 @@ class SafetensorsFolder : public WeightSource {
             DType to) override {
     const std::int64_t size = element_size(name, to);
     const Entry& entry = entries_.at(name);
-    const DType from = *entry.tensor.dtype;
     const PosixFile& file = files_[entry.file];
-    block_.resize(static_cast<std::size_t>(from == to ? 0 : count * size));
-    std::byte* bytes = from == to ? data : block_.data();
-    const std::int64_t offset = entry.tensor.begin + begin * size;
-    file.read_at(bytes, count * size, offset);
-    // Reads ahead what is most often asked for next: the disk works while these bytes are processed.
-    file.read_ahead(2 * count * size, offset + count * size);
-    if (from != to) convert(bytes, from, data, to, count);
+    if (entry.scales) {
+      read_mxfp4(entry, begin, count);
+      convert(reinterpret_cast<const std::byte*>(decoded_.data()), DType::f32, data, to, count);
+    } else {
+      const DType from = *entry.tensor.dtype;
+      block_.resize(static_cast<std::size_t>(from == to ? 0 : count * size));
+      std::byte* bytes = from == to ? data : block_.data();
+      read_bytes(entry, begin * size, count * size, bytes);
+      if (from != to) convert(bytes, from, data, to, count);
+    }
     REQUIRE(all_finite(data, to, count),
             "{}: tensor {} holds NaN or infinity, or what {} cannot hold (elements {} to {}); {}",
             file.path().string(), name, name_of(to), begin, begin + count - 1, folder_advice);
@@ -97,7 +104,54 @@ class SafetensorsFolder : public WeightSource {
   struct Entry {
     std::size_t file;
     SafeTensor tensor;
+    std::shared_ptr<const Entry> scales{};  ///< scales of a tensor in MXFP4; null for others
   };
+
+  /// Reads bytes of a tensor.
+  void read_bytes(const Entry& entry, std::int64_t begin, std::int64_t count, std::byte* to) const {
+    const std::int64_t offset = entry.tensor.begin + begin;
+    files_[entry.file].read_at(to, count, offset);
+    // Reads ahead what is most often asked for next: the disk works while these bytes are processed.
+    files_[entry.file].read_ahead(2 * count, offset + count);
+  }
+
+  /// Decodes elements of a tensor in MXFP4 to decoded_.
+  void read_mxfp4(const Entry& entry, std::int64_t begin, std::int64_t count) {
+    constexpr std::int64_t code_bytes = mxfp4_block / 2;
+    const std::int64_t first = begin / mxfp4_block, blocks = ceil_div(begin + count, mxfp4_block) - first;
+    block_.resize(static_cast<std::size_t>(blocks * (code_bytes + 1)));
+    std::byte* const scales = block_.data() + blocks * code_bytes;
+    read_bytes(entry, first * code_bytes, blocks * code_bytes, block_.data());
+    read_bytes(*entry.scales, first, blocks, scales);
+    decoded_.resize(static_cast<std::size_t>(count));
+    decode_mxfp4(block_.data(), scales, begin, count, decoded_.data());
+  }
+
+  /// Makes one tensor of 4-bit floats of each "..._blocks" [..., blocks, 16] and its "..._scales" [...,
+  /// blocks], as gpt-oss has them.
+  void join_scales() {
+    constexpr std::string_view blocks_ending = "_blocks";
+    for (auto& [name, entry] : entries_) {
+      const SafeTensor& t = entry.tensor;
+      if (t.dtype != DType::u8 || !name.ends_with(blocks_ending)) continue;
+      const std::string scales = name.substr(0, name.size() - blocks_ending.size()) + "_scales";
+      const std::string where = files_[entry.file].path().string();
+      const auto at = entries_.find(scales);
+      REQUIRE(at != entries_.end(), "{}: tensor {} has no {} beside it; {}", where, name, scales,
+              folder_advice);
+      Shape shape = t.shape;
+      REQUIRE(shape.size() > 1 && shape.back() == mxfp4_block / 2 && at->second.tensor.dtype == DType::u8 &&
+                  at->second.tensor.shape == Shape(shape.begin(), shape.end() - 1),
+              "{}: tensors {} {} and {} {} are not MXFP4: ztrain reads uint8 [..., 16] with uint8 scales "
+              "[...]; {}",
+              where, name, to_string(shape), scales, to_string(at->second.tensor.shape), folder_advice);
+      shape.pop_back();
+      shape.back() *= mxfp4_block;
+      entry.scales = std::make_shared<const Entry>(at->second);
+      shapes_[name] = std::move(shape);
+      shapes_.erase(scales);
+    }
+  }
 
   /// Takes the tensors of a file. If another file holds one of the same name, the index decides.
   void add(const std::string& name, const std::map<std::string, std::string>& file_of = {}) {
@@ -116,6 +170,7 @@ class SafetensorsFolder : public WeightSource {
   std::vector<PosixFile> files_;
   std::map<std::string, Entry> entries_;
   std::vector<std::byte> block_;
+  std::vector<float> decoded_;
 };
 
 }  // namespace

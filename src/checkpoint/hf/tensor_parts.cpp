@@ -33,38 +33,89 @@ std::string without_base(const std::string& name) {
   return "";
 }
 
+/// A tensor of files, or one for each expert, as rows of the table fill it.
+struct Fused {
+  std::int64_t outputs = 0, parts = 0;
+};
+
+/// A parameter in a tensor of files.
+struct Placed {
+  const config::FileTensor* row = nullptr;
+  std::size_t parameter = 0;
+  std::string tensor;  ///< with * for the expert's number if each has a tensor of its own
+  Fused before;        ///< what the tensor holds before this parameter
+};
+
+/// Returns the place of a parameter in a tensor whose other parts are known.
+TensorPart part_of(const Placed& placed, const Shape& shape, const Fused& whole) {
+  const config::FileTensor& row = *placed.row;
+  const bool of_experts = row.experts != config::ExpertFiles::none && !shape.empty();
+  TensorPart part{.shape = Shape(shape.begin() + (of_experts ? 1 : 0), shape.end())};
+  part.matrices = of_experts ? shape[0] : 1;
+  part.rows = part.shape.empty() ? 1 : part.shape[0];
+  part.columns = part.rows == 0 ? 1 : elements(part.shape) / part.rows;
+  const bool transposed = row.transposed && part.shape.size() == 2;
+  const std::int64_t turns = row.order == config::PartOrder::interleaved ? whole.parts : 1;
+  part.first = turns > 1 ? placed.before.parts : placed.before.outputs;
+  part.row_stride = turns;
+  if (transposed) {
+    part.column_stride = whole.outputs;
+  } else {
+    part.first *= part.columns;
+    part.row_stride *= part.columns;
+  }
+  part.matrix_stride = whole.outputs * part.columns;
+  if (!part.shape.empty()) part.shape[0] = whole.outputs;
+  if (transposed) std::swap(part.shape[0], part.shape[1]);
+  if (row.experts == config::ExpertFiles::stacked && of_experts)
+    part.shape.insert(part.shape.begin(), part.matrices);
+  if (row.experts == config::ExpertFiles::apart && of_experts)
+    for (std::int64_t e = 0; e < part.matrices; ++e)
+      part.tensors.push_back(fill_pattern(placed.tensor, std::to_string(e)));
+  else
+    part.tensors = {placed.tensor};
+  return part;
+}
+
 }  // namespace
 
-std::vector<TensorPart> tensor_parts(std::span<const NamedShape> parameters,
-                                     const config::Architecture* architecture) {
-  std::vector<TensorPart> parts;
-  for (const NamedShape& p : parameters) parts.push_back({p.name, p.shape});
-  if (architecture == nullptr) return parts;
-  std::map<std::string, Shape> whole;  // shapes with the outputs first
-  for (const config::FileTensor& row : architecture->files)
+std::vector<std::vector<TensorPart>> tensor_forms(std::span<const NamedShape> parameters,
+                                                  const config::Architecture* architecture) {
+  std::vector<Placed> placed;
+  std::map<std::string, Fused> whole;
+  std::span<const config::FileTensor> rows;
+  if (architecture != nullptr) rows = architecture->files;
+  for (const config::FileTensor& row : rows)
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const auto number = match(row.parameter, parameters[i].name);
       if (!number) continue;
+      const std::size_t dim = row.experts == config::ExpertFiles::none ? 0 : 1;
       const Shape& shape = parameters[i].shape;
-      const std::string tensor = fill_pattern(row.tensor, *number);
-      const auto [at, is_first] = whole.try_emplace(tensor, shape);
-      parts[i] = {tensor, {}, is_first ? 0 : at->second[0], row.transposed && shape.size() == 2};
-      if (!is_first) at->second[0] += shape[0];
+      placed.push_back({&row, i, fill_pattern(row.tensor, *number), {}});
+      Fused& tensor = whole[placed.back().tensor];
+      placed.back().before = tensor;
+      tensor.outputs += shape.size() > dim ? shape[dim] : 1;
+      ++tensor.parts;
     }
-  for (TensorPart& part : parts)
-    if (const auto at = whole.find(part.tensor); at != whole.end()) {
-      part.shape = at->second;
-      if (part.transposed) std::swap(part.shape[0], part.shape[1]);
-    }
-  return parts;
+  std::vector<std::vector<TensorPart>> forms(parameters.size());
+  for (const Placed& p : placed)
+    forms[p.parameter].push_back(part_of(p, parameters[p.parameter].shape, whole.at(p.tensor)));
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    forms[i].push_back({.tensors = {parameters[i].name},
+                        .shape = parameters[i].shape,
+                        .rows = elements(parameters[i].shape)});
+  return forms;
 }
 
-TensorPart find_part(const TensorPart& part, const NamedShape& parameter,
-                     const std::map<std::string, Shape>& tensors) {
-  for (const TensorPart& form : {part, TensorPart{parameter.name, parameter.shape}})
-    for (const std::string& name : {form.tensor, without_base(form.tensor)})
-      if (tensors.contains(name)) return {name, form.shape, form.first, form.transposed};
-  return part;
+TensorPart find_part(std::span<const TensorPart> forms, const std::map<std::string, Shape>& tensors) {
+  const auto is_there = [&](const std::string& name) { return tensors.contains(name); };
+  for (const TensorPart& form : forms) {
+    if (std::ranges::any_of(form.tensors, is_there)) return form;
+    TensorPart bare = form;
+    std::ranges::transform(form.tensors, bare.tensors.begin(), without_base);
+    if (std::ranges::any_of(bare.tensors, is_there)) return bare;
+  }
+  return forms.front();
 }
 
 const config::FileBuffer* find_buffer(const std::string& tensor, const config::Architecture& architecture) {

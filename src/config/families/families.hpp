@@ -26,6 +26,14 @@ std::vector<ModelKey> common_keys();
 /// Returns the rows of architectures with a rotary embedding.
 std::vector<ModelKey> rotary_keys();
 
+/// Each returns the rows of experts for Architecture::files. Hub files of Qwen, OLMoE and DeepSeek have a
+/// tensor for each expert, and so have those of Mixtral under other names. Hub files of gpt-oss have all
+/// experts in one tensor, whose columns are in turn those of gate and up. What transformers 5 and MXFP4 files
+/// have is read too.
+std::vector<FileTensor> expert_files();
+std::vector<FileTensor> mixtral_expert_files();
+std::vector<FileTensor> gpt_oss_expert_files();
+
 /// Returns the row of a key that has one value, which config.json does not say.
 constexpr ModelKey always(const char* key, const char* value) {
   return {.key = key, .standard = value, .role = KeyRole::fixed};
@@ -68,6 +76,26 @@ constexpr ModelKey window(const char* standard) {
 constexpr ModelKey own_window(const char* standard) {
   return {"model.sliding_window", "sliding_window", standard, KeyRole::own, "0"};
 }
+// Rows of keys of architectures with experts.
+constexpr ModelKey experts(const char* hf, const char* standard, const char* other = "") {
+  return {"model.num_experts", hf, standard, KeyRole::own, "", other};
+}
+constexpr ModelKey experts_per_token(const char* standard) {
+  return {"model.num_experts_per_tok", "num_experts_per_tok", standard, KeyRole::own};
+}
+constexpr ModelKey expert_width(const char* standard) {
+  return {"model.moe_intermediate_size", "moe_intermediate_size", standard, KeyRole::own};
+}
+/// The width of experts is the key of the feed-forward's, which a deck may give under that name.
+inline constexpr ModelKey width{"model.intermediate_size", "intermediate_size"},
+    same_expert_width{"model.moe_intermediate_size", "intermediate_size"};
+inline constexpr ModelKey normalised_weights{"model.norm_topk_prob", "norm_topk_prob", "false"};
+constexpr ModelKey balance(const char* standard) {
+  return {"model.router_aux_loss_coef", "router_aux_loss_coef", standard, KeyRole::own};
+}
+inline constexpr ModelKey sparse_step{"model.decoder_sparse_step", "decoder_sparse_step", "1"},
+    dense_layers{"model.mlp_only_layers", "mlp_only_layers", "[]", KeyRole::free, "[]"};
+
 /// Returns the row of the layers that have the window. `standard` is repeated.
 constexpr ModelKey layer_types(const char* standard) {
   return {"model.layer_types", "layer_types", standard, KeyRole::own};

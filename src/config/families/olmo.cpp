@@ -1,4 +1,4 @@
-// OLMo 2 and 3. OLMo Team, "2 OLMo 2 Furious", 2024.
+// OLMo 2 and 3. OLMo Team, "2 OLMo 2 Furious", 2024. OLMoE. Muennighoff et al., "OLMoE", 2024.
 #include "config/families/families.hpp"
 
 namespace ztrain::config::families {
@@ -50,6 +50,17 @@ std::vector<Architecture> olmo() {
                                      "full_attention"])")}),
        .presets = {{"olmo3-7b", 4096, 11008, 32, 32, 32, 100278, olmo2, olmo3},
                    {"olmo3-32b", 5120, 27648, 64, 40, 8, 100278, olmo2, olmo3}}},
+      {.family = "olmoe",
+       .hf_class = "OlmoeForCausalLM",
+       .model_type = "olmoe",
+       .doc =
+           "llama, in which queries and keys are normalised as in olmo2, and the feed-forward is a mixture "
+           "of experts (OLMoE).",
+       .style = {.wide_qk_norm = true},
+       .files = expert_files(),
+       .keys = olmo_keys({must_say("clip_qkv", "null"), experts("num_experts", "64"), experts_per_token("8"),
+                          width, same_expert_width, normalised_weights, balance("0.01")}),
+       .presets = {{"olmoe-1b-7b", 2048, 1024, 16, 16, 16, 50304}}},
   };
 }
 

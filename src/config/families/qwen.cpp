@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "config/families/families.hpp"
 
 namespace ztrain::config::families {
@@ -5,7 +8,10 @@ namespace {
 
 constexpr std::string_view qwen2 = "rope_theta=1e6 rms_norm_eps=1e-6",
                            qwen3 = "rope_theta=1e6 rms_norm_eps=1e-6 head_dim=128",
-                           tied = "tie_word_embeddings=true";
+                           tied = "tie_word_embeddings=true",
+                           qwen3_moe =
+                               "rope_theta=1e6 rms_norm_eps=1e-6 head_dim=128 num_experts=128 "
+                               "num_experts_per_tok=8 norm_topk_prob=true router_aux_loss_coef=0.001";
 
 /// Which layers have a window: those behind the first ones, or those that layer_types names.
 std::vector<ModelKey> with_windows(std::vector<ModelKey> keys) {
@@ -19,10 +25,66 @@ std::vector<ModelKey> with_windows(std::vector<ModelKey> keys) {
   return keys;
 }
 
+std::vector<Architecture> mixtures() {
+  return {
+      {.family = "qwen2_moe",
+       .hf_class = "Qwen2MoeForCausalLM",
+       .model_type = "qwen2_moe",
+       .doc =
+           "qwen2 without windows, in which the feed-forward is a mixture of experts beside an expert that "
+           "all tokens go to (Qwen 1.5 and 2, MoE).",
+       .style = {.shared_expert = "shared_expert", .shared_expert_gate = true},
+       .files = expert_files(),
+       .keys = {silu,
+                no_attention_dropout,
+                kv_heads("16"),
+                must_say("use_sliding_window", "false"),
+                {"model.attention_bias", "qkv_bias", "true", KeyRole::own},
+                experts("num_experts", "60"),
+                experts_per_token("4"),
+                expert_width("1408"),
+                {"model.shared_expert_intermediate_size", "shared_expert_intermediate_size", "5632",
+                 KeyRole::own},
+                normalised_weights,
+                balance("0.001"),
+                sparse_step,
+                dense_layers},
+       .presets = {{"qwen1.5-moe-a2.7b", 2048, 5632, 24, 16, 16, 151936, qwen2},
+                   {"qwen2-57b-a14b", 3584, 18944, 28, 28, 4, 151936, qwen2,
+                    "num_experts=64 num_experts_per_tok=8 moe_intermediate_size=2560 "
+                    "shared_expert_intermediate_size=20480"}}},
+      {.family = "qwen3_moe",
+       .hf_class = "Qwen3MoeForCausalLM",
+       .model_type = "qwen3_moe",
+       .doc =
+           "qwen3, in which the feed-forward is a mixture of experts, and all layers or none have a window "
+           "(Qwen 3, MoE).",
+       .files = expert_files(),
+       .keys = {silu,
+                no_attention_dropout,
+                kv_heads("4"),
+                attention_bias("false"),
+                output_bias_too,
+                qk_norm,
+                window("4096"),
+                {.hf = "use_sliding_window", .standard = "false"},
+                experts("num_experts", "128", "num_local_experts"),
+                experts_per_token("8"),
+                expert_width("768"),
+                normalised_weights,
+                balance("0.001"),
+                sparse_step,
+                dense_layers},
+       .presets = {{"qwen3-30b-a3b", 2048, 6144, 48, 32, 4, 151936, qwen3_moe, "moe_intermediate_size=768"},
+                   {"qwen3-235b-a22b", 4096, 12288, 94, 64, 4, 151936, qwen3_moe,
+                    "moe_intermediate_size=1536"}}},
+  };
+}
+
 }  // namespace
 
 std::vector<Architecture> qwen() {
-  return {
+  std::vector<Architecture> all{
       {.family = "qwen2",
        .hf_class = "Qwen2ForCausalLM",
        .model_type = "qwen2",
@@ -49,6 +111,8 @@ std::vector<Architecture> qwen() {
                    {"qwen3-14b", 5120, 17408, 40, 40, 8, 151936, qwen3},
                    {"qwen3-32b", 5120, 25600, 64, 64, 8, 151936, qwen3}}},
   };
+  std::ranges::move(mixtures(), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace ztrain::config::families

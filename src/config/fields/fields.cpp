@@ -25,6 +25,7 @@ constexpr std::array section_rows{
     SectionRow{"run", "Length, seed and output of the run."},
     SectionRow{"data", "Token files."},
     SectionRow{"model", "The transformer."},
+    SectionRow{"experts", "Training of mixtures of experts."},
     SectionRow{"lora",
                "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
                "trained."},
@@ -73,10 +74,10 @@ std::string range_text(const Legal& legal) {
 const std::vector<Field>& fields() {
   using namespace rows;
   static const std::vector<Field> table =
-      joined(run(), data(), model(), rotary(), attention(), trained(), lora(), batch_and_degrees(),
-             pipeline(), context_and_tensor(), strategy(), gathering(), grouping(), precision(),
-             loss_scaling(), recompute(), offload(), optimization(), checkpoint(), operation(), watchdog(),
-             size_of_machine(), speed_of_machine(), device(), debug());
+      joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(),
+             batch_and_degrees(), pipeline(), context_and_tensor(), strategy(), gathering(), grouping(),
+             precision(), loss_scaling(), recompute(), offload(), optimization(), checkpoint(), operation(),
+             watchdog(), size_of_machine(), speed_of_machine(), device(), debug());
   return table;
 }
 

@@ -114,6 +114,9 @@ std::vector<Field> debug() {
       free({KEY_OF(debug, asynchronous), "false", "", any(),
             "CPU ranks issue work as to a GPU: it runs as late as dependencies allow, in an order drawn from "
             "run.seed, and the host may not touch its memory. No result may change."}),
+      numeric({KEY_OF(debug, balanced_routing), "false", "", any(),
+               "Tokens go to all experts in turn, whatever the router says. For timing alone: such a model "
+               "learns nothing of use."}),
       free({KEY_OF(debug, poison), "false", "", any(),
             "Fill memory with NaN when it is released, so that a use after release shows."}),
   };

@@ -33,8 +33,8 @@ std::vector<Field> attention() {
                "The layers of the feed-forward have biases. Where it is not given, it is what the family "
                "always has."}),
       numeric({KEY_OF(model, qk_norm), "false", "", any(),
-               "Queries and keys are RMS-normalised before the rotary embedding: each head, or with olmo2 "
-               "and olmo3 all heads together. Where it is not given, it is what the family has."}),
+               "Queries and keys are RMS-normalised before the rotary embedding: each head, or with olmo2, "
+               "olmo3 and olmoe all heads together. Where it is not given, it is what the family has."}),
       numeric(
           {KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
            "How many tokens a token attends to, itself included. 0: all before it. If it is not given, it "
@@ -177,11 +177,12 @@ std::vector<Field> lora() {
       numeric({KEY_OF(lora, alpha), "16", "", above(0), "Scale of what the adapters add, times rank."}),
       numeric({KEY_OF(lora, dropout), "0.0", "", below_one(),
                "Share of the elements of an adapter's input that are zeroed while training."}),
-      numeric({KEY_OF(lora, targets),
-               R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
-               "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
-               "such as \"model.layers.1?.mlp.*\". Where it is not given: all those of the family's blocks "
-               "(this list, or with other names of the feed-forward's)."}),
+      numeric(
+          {KEY_OF(lora, targets),
+           R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
+           "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
+           "such as \"model.layers.1?.mlp.*\". Where it is not given: all those of the family's blocks "
+           "(this list, or with other names of the feed-forward's). Experts and their routers get none."}),
       free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),

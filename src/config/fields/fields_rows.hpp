@@ -83,7 +83,9 @@ std::vector<Field> data();
 std::vector<Field> model();
 std::vector<Field> rotary();     ///< of model
 std::vector<Field> attention();  ///< of model
+std::vector<Field> mixture();    ///< of model: experts
 std::vector<Field> trained();    ///< of model
+std::vector<Field> experts();
 std::vector<Field> lora();
 std::vector<Field> batch_and_degrees();
 std::vector<Field> pipeline();

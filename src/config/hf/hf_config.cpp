@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -78,6 +79,15 @@ struct WriteJson {
   json operator()(Pair (*)(Deck&)) const { fail("a pair is no key of a model"); }
 };
 
+bool is_mxfp4(const json& quantization) {
+  return quantization.is_object() && quantization.contains("quant_method") &&
+         quantization["quant_method"] == "mxfp4";
+}
+
+bool has_mxfp4_files(const Architecture& a) {
+  return std::ranges::any_of(a.files, [](const FileTensor& row) { return row.tensor.ends_with("_blocks"); });
+}
+
 /// Throws Error for what no family here computes.
 void require_computable(const Members& c, const Architecture& a, bool trusted) {
   const auto refuse_other = [&](const char* name, std::string_view own) {
@@ -97,7 +107,7 @@ void require_computable(const Members& c, const Architecture& a, bool trusted) {
     if (others && c.has(name.c_str()) && c.at(name.c_str()) != parse_json(field.standard))
       refuse_other(name.c_str(), field.standard);
   }
-  REQUIRE(!c.has("quantization_config"),
+  REQUIRE(!c.has("quantization_config") || (is_mxfp4(c.at("quantization_config")) && has_mxfp4_files(a)),
           "{}: quantization_config: not supported; give the model's bf16, fp16 or fp32 weights", c.where());
   REQUIRE(trusted || !c.has("auto_map"),
           "{}: auto_map asks for code of the model's own ({}), which ztrain does not run; if the model is {} "
@@ -116,17 +126,18 @@ void take(const Field& field, std::string_view value, Deck& deck, const std::str
 
 /// Reads the keys that stand for themselves.
 void read_keys(const Members& c, const Architecture& a, Deck& deck) {
+  constexpr std::array<std::string_view, 3> may_be_zero{"model.sliding_window", "model.full_attention_layers",
+                                                        "model.first_k_dense_replace"};
   for (const ModelKey& row : a.keys) {
     if (!row.in_deck()) continue;
     const Field& field = *find_field(row.key);
-    const bool given = row.in_file() && c.has(row.hf), null = row.in_file() && c.contains(row.hf);
+    const char* name = row.has_other() && !c.has(row.hf) ? row.other : row.hf;
+    const bool given = row.in_file() && c.has(name), null = row.in_file() && c.contains(name);
     if (given) {
-      const std::string value = toml_of(c, row.hf, field);
+      const std::string value = toml_of(c, name, field);
       const bool count = std::holds_alternative<std::int64_t& (*)(Deck&)>(field.access);
-      const bool of_windows =
-          field.key == "model.sliding_window" || field.key == "model.full_attention_layers";
-      REQUIRE(!count || of_windows || c.integer(row.hf) > 0, "{}: {} ({}) must be positive", c.where(),
-              row.hf, value);
+      REQUIRE(!count || std::ranges::count(may_be_zero, field.key) > 0 || c.integer(name) > 0,
+              "{}: {} ({}) must be positive", c.where(), name, value);
       assign(field, value, deck, c.where());
     } else if (null && row.has_null()) {
       take(field, row.null, deck, c.where());

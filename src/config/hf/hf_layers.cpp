@@ -127,6 +127,8 @@ void write_layers(const Architecture& a, const Model& m, json& config) {
       m.sliding_window == 0)
     config["sliding_window"] = 4096;
   if (find_key(a, "model.no_rope_layers") != nullptr) config["no_rope_layers"] = turned;
+  if (find_key(a, "model.mlp_only_layers") != nullptr)
+    config["mlp_only_layers"] = std::vector<std::int64_t>(m.mlp_only_layers.begin(), m.mlp_only_layers.end());
 }
 
 }  // namespace ztrain::config

@@ -5,6 +5,7 @@
 #include "config/fields/model_keys.hpp"
 #include "config/fields/presets.hpp"
 #include "config/fields/value.hpp"
+#include "config/layers.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
@@ -29,11 +30,14 @@ void settle(Deck& deck, const Architecture& a) {
   cut("model.no_rope_layers", deck.model.no_rope_layers);
 }
 
-/// Names all linear layers of the family's blocks, if no others are given.
+/// Names all linear layers of the family's blocks, if no others are given. Experts are none.
 void settle_targets(Deck& deck, const BlockStyle& style) {
   if (source_of(deck, "lora.targets") != "default") return;
   const std::vector<std::string> before = deck.lora.targets;
   deck.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  const Model& m = deck.model;
+  const bool all_tokens = layers_with_experts(m) < m.num_hidden_layers || shared_expert_width(m) > 0;
+  if (!all_tokens) return set_source(deck, "lora.targets", "model.family");
   for (const std::string_view layer : {style.gate, style.up, style.down})
     if (!layer.empty()) deck.lora.targets.emplace_back(layer);
   if (deck.lora.targets != before) set_source(deck, "lora.targets", "model.family");

@@ -43,6 +43,7 @@ Signature signature_of(const Program& program, OpId id) {
     s.micro = op.action.micro - (s.part == 2 ? (program.repeat.times - 1) * program.repeat.stride : 0);
     s.boundary = op.attributes.integer("boundary", 0);
     s.split_over = op.attributes.integer("split_over", 0);
+    s.partial_over = op.attributes.integer("partial_over", 0);
   }
   if (comm.kind != CommKind::recv) take(op.inputs, s.input_type, s.input_elements);
   if (comm.kind != CommKind::send) take(op.outputs, s.output_type, s.output_elements);
@@ -60,9 +61,13 @@ std::string to_string(const Signature& s) {
   add(s.input_type >= 0 ? "into" : "of", s.output_type, s.output_elements);
   if (s.micro >= 0) text += fmt::format(" of micro-batch {}", s.micro);
   if (s.boundary > 0) text += fmt::format(" into stage {}", s.boundary);
-  if (s.split_over != 0)
-    text += fmt::format(" split over {}",
-                        to_string(AxisSet::from_bits(static_cast<std::uint32_t>(s.split_over))));
+  const auto add_axes = [&](const char* words, std::int64_t bits) {
+    if (bits != 0)
+      text +=
+          fmt::format(" {} over {}", words, to_string(AxisSet::from_bits(static_cast<std::uint32_t>(bits))));
+  };
+  add_axes("split", s.split_over);
+  add_axes("in parts of a sum", s.partial_over);
   if (s.times > 1) text += fmt::format(", {} times", s.times);
   if (s.kind == CommKind::shift) text += fmt::format(" by {}", s.root);
   if (s.kind == CommKind::broadcast) text += fmt::format(" from member {}", s.root);

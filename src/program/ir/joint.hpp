@@ -25,11 +25,11 @@ struct Signature {
   CommKind kind = CommKind::none;
   int input_type = -1, output_type = -1;
   std::int64_t input_elements = -1, output_elements = -1;
-  int root = -1;                              ///< of a shift: its distance
-  int part = 0;                               ///< 0: before what is repeated, 1: in it, 2: behind it
-  int times = 1;                              ///< how often it is issued in a row with the rest of that
-  int micro = -1;                             ///< of a message: the micro-batch that it belongs to
-  std::int64_t boundary = 0, split_over = 0;  ///< of a message between stages: program::Message
+  int root = -1;   ///< of a shift: its distance
+  int part = 0;    ///< 0: before what is repeated, 1: in it, 2: behind it
+  int times = 1;   ///< how often it is issued in a row with the rest of that
+  int micro = -1;  ///< of a message: the micro-batch that it belongs to
+  std::int64_t boundary = 0, split_over = 0, partial_over = 0;  ///< of a message between stages: Message
   bool operator==(const Signature&) const = default;
 };
 std::string to_string(const Signature& signature);

@@ -10,9 +10,23 @@ template <class E, std::size_t N>
 std::string_view pick(const std::array<std::string_view, N>& names, E value) {
   return names[static_cast<std::size_t>(value)];
 }
-constexpr std::array<std::string_view, stream_count> stream_names{
-    "compute", "gather", "reduce",  "exchange",    "p2p",       "to device",    "to host",
-    "io",      "host",   "to next", "to previous", "from next", "from previous"};
+constexpr std::array<std::string_view, stream_count> stream_names{"compute",
+                                                                  "gather",
+                                                                  "reduce",
+                                                                  "exchange",
+                                                                  "p2p",
+                                                                  "to device",
+                                                                  "to host",
+                                                                  "io",
+                                                                  "host",
+                                                                  "to next",
+                                                                  "to previous",
+                                                                  "from next",
+                                                                  "from previous",
+                                                                  "to next, beside",
+                                                                  "to previous, beside",
+                                                                  "from next, beside",
+                                                                  "from previous, beside"};
 constexpr std::array<std::string_view, tier_count> tier_names{"device", "host", "nvme"};
 constexpr std::array<std::string_view, action_kind_count> action_names{
     "load", "gather", "release", "forward", "backward", "recompute", "reduce",

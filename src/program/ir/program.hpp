@@ -42,9 +42,14 @@ enum class Stream : std::uint8_t {
   to_next,
   to_previous,
   from_next,
-  from_previous
+  from_previous,
+  // Messages between stages that go beside these.
+  beside_to_next,
+  beside_to_previous,
+  beside_from_next,
+  beside_from_previous
 };
-inline constexpr int stream_count = 13;
+inline constexpr int stream_count = 17;
 std::string_view name_of(Stream stream);
 
 /// Where bytes live.

@@ -12,6 +12,7 @@
 #include "base/parallel.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/exact_sum.hpp"
+#include "kernel_interface/experts_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/jobs/prove.hpp"
@@ -111,7 +112,7 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
 }  // namespace
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
-  const bool training = cache == nullptr;
+  const bool training = cache == nullptr, reports_experts = training && graph.experts.reports();
   Stages stages;
   if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec, training);
   RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
@@ -147,6 +148,9 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
       p.add(persistent("partials", DType::u8, {spec.mesh.ranks(), sizeof(StepPartial)}, Category::scalar));
+  if (reports_experts)
+    base.tensors.experts = p.add(
+        persistent("experts", DType::u8, {spec.mesh.ranks(), sizeof(ExpertsPartial)}, Category::scalar));
   for (int m = 0; m < spec.micro_batches; ++m)
     for (const model::Value& v : base.graph.values)
       if (v.role == model::Role::input)

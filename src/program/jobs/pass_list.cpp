@@ -17,6 +17,7 @@
 #include "program/loops/repeat.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/passes/expert_report.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
@@ -109,7 +110,15 @@ void give_logits(Making& m) {
 }
 
 void step_parameters(Making& m) {
-  append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, m.step.results);
+  const ReportedTensors reported = tensors_of(m.base.graph, m.step.results);
+  append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, reported.losses);
+  append_expert_report(m.program(), m.base.graph.experts, m.base.tensors, reported);
+}
+
+void report_evaluation(Making& m) {
+  const ReportedTensors reported = tensors_of(m.base.graph, m.step.results);
+  append_partials(m.program(), m.base.cut, m.base.tensors, reported.losses, {});
+  append_expert_report(m.program(), m.base.graph.experts, m.base.tensors, reported);
 }
 
 void code_weights(Making& m) {
@@ -170,7 +179,7 @@ constexpr GraphPass graph_passes[] = {
         place_over_tensor(w.graph, w.at, w.spec.tensor);
     },
     [](RankGraph& w) {
-      if (!w.stages.begins.empty()) keep_stages(w.graph, w.stages, w.at, w.placed.split_over);
+      if (!w.stages.begins.empty()) keep_stages(w.graph, w.stages, w.at, w.placed);
     },
     [](RankGraph& w) {
       if (w.cache != nullptr) give_cache(w.graph, *w.cache);
@@ -188,7 +197,7 @@ constexpr Kinds all{load, train, evaluate, infer}, forward{train, evaluate, infe
 constexpr ProgramPass step_passes[] = {
     {forward, expand_step},
     {forward, [](Making& m) { drop_dead_ops(m.program(), m.step.results); }},
-    {{train}, [](Making& m) { number_ops(m.program()); }},
+    {{train, evaluate}, [](Making& m) { number_ops(m.program()); }},
     {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
     {forward, [](Making& m) { overlay_in_place(m.program(), m.step.results); }},
     {{train, evaluate},
@@ -198,8 +207,7 @@ constexpr ProgramPass step_passes[] = {
     {forward, shard_step},
     {{load}, [](Making& m) { derive_copies(m.program(), m.base.cut.layout, m.base.tensors); }},
     {{train}, step_parameters},
-    {{evaluate},
-     [](Making& m) { append_partials(m.program(), m.base.cut, m.base.tensors, m.step.results, {}); }},
+    {{evaluate}, report_evaluation},
     {{infer}, give_logits},
     {{load, train}, code_weights},
     {{load, train, evaluate}, [](Making& m) { offload(m.program(), m.base.cut.layout, m.spec.offload); }},

@@ -1,5 +1,6 @@
 #include "program/loops/loop.hpp"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -36,7 +37,7 @@ class Later {
     const Repeat& repeat = program_.repeat;
     if (tensor.ring >= 0)
       return repeat.rings[at(tensor.ring)].tensors[at(tensor.ring_index + repeat.times - 1)];
-    if (results_.empty() || tensor.base != results_[0]) return id;
+    if (tensor.base == no_tensor || std::ranges::find(results_, tensor.base) == results_.end()) return id;
     const auto [it, fresh] = rows_.try_emplace(id, no_tensor);
     if (fresh) {
       Tensor moved = tensor;

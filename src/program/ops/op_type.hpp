@@ -101,13 +101,20 @@ struct OpType {
   OperandGroups (*groups)(const Op&) = nullptr;
   /// A node's equal operands are `replicated`, never `invariant`: each rank uses them in its own way.
   bool replicated_only = false;
+  /// A node's equal operands are `invariant`, never `replicated`: it makes a loss, which counts once.
+  bool invariant_only = false;
   /// Adapts the node's constants to the rank's part of its operands; null: none depend on it.
   void (*fit)(model::Node&, const PartOfNode&) = nullptr;
-  /// Sets the constants of an op of a training step that differ by micro-batch; null: none do. Every op whose
-  /// record has Stepped constants has it.
+  /// Sets the constants of an op of a step or an evaluation that follow from the micro-batch or from the
+  /// rank's tokens of it; null: none do. Every op whose record has Stepped constants has it.
   void (*number)(const Program&, Op&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
+  /// Recomputation keeps its results from forward: a choice is not made a second time.
+  bool kept = false;
+  /// Outputs from this one on have the same size on every rank, also where they are split: each rank makes
+  /// one of its own rows.
+  std::size_t own_size_from = any_number;
   /// A message between stages of the pipeline: recomputation does not send it again.
   bool between_stages = false;
   /// Forward does nothing: its output is its input 0.

@@ -63,7 +63,8 @@ std::vector<Placing> placings_of(const model::Node& node, AxisSet axes) {
   std::vector<Placing> placings;
   if (row.ways.empty()) return placings;
   const std::size_t reads = node.inputs.size(), writes = node.outputs.size();
-  placings.push_back({std::vector(reads, replicated), std::vector(writes, replicated)});
+  if (!row.invariant_only)
+    placings.push_back({std::vector(reads, replicated), std::vector(writes, replicated)});
   if (!row.replicated_only)
     placings.push_back({std::vector(reads, invariant), std::vector(writes, invariant)});
   for (const Way& way : row.ways) {

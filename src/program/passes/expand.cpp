@@ -24,7 +24,7 @@ namespace {
 class Expander {
  public:
   Expander(Program base, const model::Graph& graph, const ExpandOptions& options)
-      : graph_(graph), options_(options) {
+      : graph_(graph), options_(options), trained_(trained_values(graph)) {
     result_.program = std::move(base);
     result_.program.blocks = graph.blocks;
     scalars_ = result_.program.find("scalars");
@@ -35,7 +35,7 @@ class Expander {
   }
 
   Expanded run() {
-    if (options_.training && graph_.result >= 0) add_results();
+    if (options_.training) add_results();
     if (options_.chunks.empty()) options_.chunks = {{0, static_cast<int>(graph_.blocks.size())}};
     std::map<int, int> turns_left;
     for (const Turn& turn : options_.turns) ++turns_left[turn.micro];
@@ -64,18 +64,18 @@ class Expander {
 
   /// The losses of all micro-batches lie together: those that are expanded write rows of them.
   void add_results() {
-    const model::Value& value = graph_.value(graph_.result);
-    Shape shape = value.shape;
-    shape.insert(shape.begin(), options_.micro_batches);
-    result_.results = {placeholder(value.name, value.dtype, shape, Category::activation)};
+    for (const model::ValueId v : graph_.reported()) {
+      const model::Value& value = graph_.value(v);
+      Shape shape = value.shape;
+      shape.insert(shape.begin(), options_.micro_batches);
+      result_.results.push_back(placeholder(value.name, value.dtype, shape, Category::activation));
+    }
   }
 
-  TensorId row_of_results(const model::Value& value, int micro) {
-    const TensorId row = activation(value, micro, "");
-    Tensor& t = result_.program.tensor(row);
-    t.base = result_.results[0];
+  void make_row(TensorId value, TensorId of_results, int micro) {
+    Tensor& t = result_.program.tensor(value);
+    t.base = of_results;
     t.offset = micro * t.bytes();
-    return row;
   }
 
   void find_blocks() {
@@ -132,9 +132,10 @@ class Expander {
       if (value.role == model::Role::input) values[v] = input(value.name, micro);
       if (value.role == model::Role::activation) values[v] = activation(value, micro, "");
       if (value.role == model::Role::state) values[v] = persistent(value.name);
-      if (options_.training && graph_.result == static_cast<model::ValueId>(v))
-        values[v] = row_of_results(value, micro);
     }
+    const std::vector<model::ValueId> reported = graph_.reported();
+    for (std::size_t i = 0; options_.training && i < reported.size(); ++i)
+      make_row(values[at(reported[i])], result_.results[i], micro);
     return values;
   }
 
@@ -149,11 +150,12 @@ class Expander {
         const OpType& type = op_type(n.op);
         if (type.alias || (!options_.training && type.training_only))
           m.values[at(n.outputs[0])] = m.values[at(n.inputs[0])];
-        else if (!(options_.training && type.forward_with_gradient))
+        else if (!(options_.training && type.forward_with_gradient && trained_[at(n.outputs[0])]))
           clone(n, m.values, {ActionKind::forward, block, turn.micro});
       }
-    if (!options_.training && graph_.result >= 0 && turn.chunk + 1 == std::ssize(options_.chunks))
-      result_.results.push_back(m.values[at(graph_.result)]);
+    if (options_.training || turn.chunk + 1 < std::ssize(options_.chunks)) return;
+    for (const model::ValueId v : {graph_.result, graph_.experts.losses})
+      if (v >= 0) result_.results.push_back(m.values[at(v)]);
   }
 
   void backward(const Turn& turn, MicroBatch& m) {
@@ -211,7 +213,8 @@ class Expander {
       const model::Node& n = graph_.nodes[i];
       const OpType& type = op_type(n.op);
       if (type.alias) values[at(n.outputs[0])] = values[at(n.inputs[0])];
-      if (!options_.recompute.drops(n) || type.forward_with_gradient || type.alias || type.between_stages)
+      if (!options_.recompute.drops(n) || type.forward_with_gradient || type.alias || type.between_stages ||
+          type.kept)
         continue;
       bool inner = false;
       for (auto out : n.outputs) {
@@ -277,6 +280,7 @@ class Expander {
   ExpandOptions options_;
   Expanded result_;
   TensorId scalars_ = no_tensor;
+  std::vector<bool> trained_;  ///< by value: backward asks for its gradient
   std::vector<bool> boundary_;
   std::vector<std::pair<std::size_t, std::size_t>> nodes_of_;  ///< by block: its nodes
   std::map<int, MicroBatch> micros_;

@@ -33,8 +33,8 @@ struct Expanded {
   std::vector<TensorId> parameters;  ///< placeholder by parameter
   /// Placeholders by [set][parameter]; no set unless training.
   std::vector<std::vector<TensorId>> gradients;
-  /// Of the graph, none where it has no result: in training one tensor, a row for each micro-batch of the
-  /// step.
+  /// Values that the graph reports (model::Graph::reported): in training a tensor each, with a row for each
+  /// micro-batch of the step; otherwise without the sums of routers.
   std::vector<TensorId> results;
   std::vector<std::size_t> turn_begins;  ///< by turn: its first op
 };

@@ -99,12 +99,8 @@ class Placer {
     return used_as_[parameter] == replicated || graph_.parameters[parameter].computed.end > 0;
   }
 
-  /// By value of the graph: whether each rank has its part of its tokens.
-  std::vector<bool> split_by_tokens() const {
-    std::vector<bool> is_split;
-    for (const Placement& where : at_) is_split.push_back(where == split(0));
-    return is_split;
-  }
+  /// By value of the graph.
+  const std::vector<Placement>& placements() const { return at_; }
 
  private:
   /// A value as something else, in a block: what is converted there serves all its readers. An input's
@@ -169,7 +165,7 @@ class Placer {
       trained = trained || trained_[at(node.inputs[i])];
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      trained_[at(node.outputs[i])] = trained;
+      trained_[at(node.outputs[i])] = trained && graph_.value(node.outputs[i]).dtype != DType::i32;
       put(node.outputs[i], way.outputs[i], parts_of_output(node, way, i));
     }
     if (tokens_ != Tokens::dealt) fit_to_part(node);
@@ -282,6 +278,7 @@ class Placer {
     const Placement out = way.outputs[output];
     if (tokens_ == Tokens::dealt || out.kind != Placement::Kind::split) return {};
     const std::int64_t size = logical_[at(node.outputs[output])][at(out.dim)];
+    if (output >= op_type(node.op).own_size_from) return std::vector<Rows>(at(ranks_), {0, size});
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId in = node.inputs[i];
       if (way.inputs[i].kind != Placement::Kind::split) continue;
@@ -331,6 +328,18 @@ void attend_in_ring(Graph& graph, AxisSet axes) {
   }
 }
 
+/// Adds the axes to those over which values are placed so.
+void note(std::vector<AxisSet>& over, const Graph& graph, const std::vector<Placement>& placements,
+          Placement wanted, AxisSet axes) {
+  const std::size_t known = over.size();
+  over.resize(placements.size());
+  // A conversion's result is over the other axes what it is made of.
+  for (const Node& node : graph.nodes)
+    if (known > 0 && at(node.outputs[0]) >= known) over[at(node.outputs[0])] = over[at(node.inputs[0])];
+  for (std::size_t v = 0; v < placements.size(); ++v)
+    if (placements[v] == wanted) over[v] = over[v] | axes;
+}
+
 bool cuts_layers(const Coordinate& at, const model::TensorPlan& plan) {
   return at.mesh()[Axis::tensor] > 1 && !plan.parameters.empty();
 }
@@ -358,15 +367,8 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
       if (placer.sums(p) && (axes != Axis::tensor || graph.parameters[p].trainable))
         placed.summed_over[p] = placed.summed_over[p] | axes;
-    const std::vector<bool> is_split = placer.split_by_tokens();
-    const std::size_t known = placed.split_over.size();
-    placed.split_over.resize(is_split.size());
-    // A conversion's result is over the other axes what it is made of.
-    for (const Node& node : graph.nodes)
-      if (known > 0 && ztrain::at(node.outputs[0]) >= known)
-        placed.split_over[ztrain::at(node.outputs[0])] = placed.split_over[ztrain::at(node.inputs[0])];
-    for (std::size_t v = 0; v < is_split.size(); ++v)
-      if (is_split[v]) placed.split_over[v] = placed.split_over[v] | axes;
+    note(placed.split_over, graph, placer.placements(), split(0), axes);
+    note(placed.partial_over, graph, placer.placements(), partial, axes);
   };
   run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
   if (around) {
@@ -378,6 +380,9 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
   const Tokens tokens = context == model::ContextMethod::heads ? Tokens::cut_by_heads : Tokens::cut;
   if (cut) run(Placer(graph, Axis::context, at, tokens), Axis::context);
   if (cuts_layers(at, plan)) run(Placer(graph, Axis::tensor, at, Tokens::shared, &plan), Axis::tensor);
+  for (const ValueId v : graph.experts.sums)
+    graph.experts.sums_over =
+        graph.experts.sums_over | placed.split_over[ztrain::at(v)] | placed.partial_over[ztrain::at(v)];
   return placed;
 }
 

@@ -18,12 +18,16 @@ namespace ztrain::program {
 /// same work, at any number of sequences; in order where heads of all tokens are exchanged.
 TokenOrder token_order(const MeshShape& mesh, model::ContextMethod context, int multiple = 1);
 
-struct Placed {
+/// How values lie on the ranks of a stage, by value; empty: each is the same on all ranks.
+struct Spreading {
+  std::vector<AxisSet> split_over;    ///< axes over whose ranks its tokens are split
+  std::vector<AxisSet> partial_over;  ///< axes over whose ranks it is a part of a sum
+};
+
+struct Placed : Spreading {
   /// By parameter: the axes over whose ranks its gradient is a sum. Over the others it is the same on every
   /// rank, or of a part that is the rank's own.
   std::vector<AxisSet> summed_over;
-  /// By value: the axes over whose ranks its tokens are split.
-  std::vector<AxisSet> split_over;
 };
 
 /// Call it before anything reads shapes of the graph, which is of all tokens of a micro-batch. Throws Error

@@ -40,11 +40,11 @@ double least_cost(const std::vector<double>& sums, int stages) {
 
 class Cutter {
  public:
-  Cutter(Graph& graph, const Stages& stages, const Coordinate& where, const std::vector<AxisSet>& split_over)
+  Cutter(Graph& graph, const Stages& stages, const Coordinate& where, const Spreading& spread)
       : graph_(graph),
         stages_(stages),
         rank_(where[Axis::pipeline]),
-        split_over_(split_over),
+        spread_(spread),
         trained_(trained_values(graph)),
         made_in_(graph.values.size(), nowhere),
         used_until_(graph.values.size(), nowhere),
@@ -58,7 +58,10 @@ class Cutter {
     const std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (int chunk = 0; chunk < stages_.map.chunks; ++chunk) keep(stages_.map.stage_of(rank_, chunk), nodes);
-    if (!has_result_) graph_.result = -1;
+    const auto is_elsewhere = [&](ValueId v) { return v >= 0 && !kept_.contains(v); };
+    if (is_elsewhere(graph_.result)) graph_.result = -1;
+    if (is_elsewhere(graph_.experts.losses)) graph_.experts.losses = -1;
+    std::erase_if(graph_.experts.sums, is_elsewhere);
     drop_unused_values();
   }
 
@@ -102,12 +105,14 @@ class Cutter {
     }
   }
 
-  /// Values of activations that go from stage boundary - 1 to stage boundary, in one order on both sides.
+  /// Values of activations that go from stage boundary - 1 to stage boundary, in one order on both sides. The
+  /// last is the residual stream. A second one goes beside it, since a stream receives one message at a time.
   std::vector<ValueId> crossing(int boundary) const {
     std::vector<ValueId> values;
     for (std::size_t v = 0; v < made_in_.size(); ++v)
       if (made_in_[v] != nowhere && made_in_[v] < boundary && used_until_[v] >= boundary && !common_[v])
         values.push_back(static_cast<ValueId>(v));
+    ASSERT(values.size() <= 2, "{} values go to stage {}", values.size(), boundary);
     return values;
   }
 
@@ -126,7 +131,7 @@ class Cutter {
       if (node.block < first || node.block >= end || is_common(node)) continue;
       Node& kept = graph_.nodes.emplace_back(node);
       for (ValueId& v : kept.inputs) v = stands_for(v);
-      has_result_ = has_result_ || std::ranges::count(node.outputs, graph_.result) > 0;
+      kept_.insert(node.outputs.begin(), node.outputs.end());
     }
     if (sent(stage + 1))
       for (const ValueId v : crossing(stage + 1)) send(v, stage + 1, end - 1);
@@ -158,9 +163,13 @@ class Cutter {
   template <class Record>
   void add_message(ValueId v, std::vector<ValueId> inputs, ValueId output, int boundary, int peer_stage,
                    int block) {
-    const std::int64_t split_over = split_over_.empty() ? 0 : split_over_[at(v)].bits();
+    const auto bits = [&](const std::vector<AxisSet>& over) {
+      return over.empty() ? std::int64_t{0} : std::int64_t{over[at(v)].bits()};
+    };
     const Record message{{boundary, stages_.map.rank_of(peer_stage),
-                          MessageMap(stages_.map).onward({boundary, false, 0}), trained_[at(v)], split_over}};
+                          MessageMap(stages_.map).onward({boundary, false, 0}), trained_[at(v)],
+                          bits(spread_.split_over), bits(spread_.partial_over),
+                          v != crossing(boundary).back()}};
     graph_.nodes.push_back({std::string(Record::op),
                             graph_.value(v).name,
                             std::move(inputs),
@@ -208,13 +217,15 @@ class Cutter {
       p.value = number[at(p.value)];
       if (p.coded()) p.scales = number[at(p.scales)];
     }
-    if (graph_.result >= 0) graph_.result = number[at(graph_.result)];
+    for (ValueId* reported : {&graph_.result, &graph_.experts.losses})
+      if (*reported >= 0) *reported = number[at(*reported)];
+    for (ValueId& v : graph_.experts.sums) v = number[at(v)];
   }
 
   Graph& graph_;
   const Stages& stages_;
   int rank_;
-  const std::vector<AxisSet>& split_over_;
+  const Spreading& spread_;
   std::vector<bool> trained_;            ///< by value
   std::vector<int> made_in_;             ///< by value: the stage that makes it
   std::vector<int> used_until_;          ///< by value: the last stage that reads it
@@ -222,7 +233,7 @@ class Cutter {
   std::map<int, std::set<int>> users_;   ///< by parameter: ranks of the pipeline
   std::map<ValueId, ValueId> received_;  ///< in the stage at hand: what stands for values of stages before it
   std::set<ValueId> made_;               ///< of those that every rank makes: what this one has made
-  bool has_result_ = false;
+  std::set<ValueId> kept_;               ///< outputs of nodes of this rank's stages
 };
 
 /// gradient: whether it is one.
@@ -304,9 +315,8 @@ std::vector<int> cut_by_layers(const std::vector<int>& layers, int blocks) {
   return begins;
 }
 
-void keep_stages(Graph& graph, const Stages& stages, const Coordinate& at,
-                 const std::vector<AxisSet>& split_over) {
-  Cutter(graph, stages, at, split_over).run();
+void keep_stages(Graph& graph, const Stages& stages, const Coordinate& at, const Spreading& spread) {
+  Cutter(graph, stages, at, spread).run();
 }
 
 std::vector<std::size_t> place_messages(Program& program, const std::vector<std::size_t>& turn_begins,

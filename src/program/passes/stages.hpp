@@ -11,6 +11,7 @@
 #include "layout/mesh.hpp"
 #include "model/graph.hpp"
 #include "program/passes/expand.hpp"
+#include "program/passes/place.hpp"
 #include "program/schedules/messages.hpp"
 
 namespace ztrain::program {
@@ -39,11 +40,9 @@ struct Stages {
 };
 
 /// Leaves the nodes of the rank's stages, with FromStage and ToStage at their edges, and marks parameters
-/// that none of them uses (model::Parameter::elsewhere). split_over, by value: the axes over whose ranks it
-/// is split along its tokens; none: of no axis, as in generation. Where the result is another rank's the
-/// graph has none.
-void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at,
-                 const std::vector<AxisSet>& split_over);
+/// that none of them uses (model::Parameter::elsewhere). spread is of no axis in generation. What the graph
+/// reports and another rank has is left out.
+void keep_stages(model::Graph& graph, const Stages& stages, const Coordinate& at, const Spreading& spread);
 
 /// Of a step between the stages: moves receives, which stand where they are needed, to the turns before which
 /// they begin, and lets what is sent live until its receiver is known to be there, so that ranks do not wait

@@ -87,6 +87,7 @@ struct JobTensors {
   std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
   TensorId scalars = no_tensor;   ///< StepScalars
   TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
+  TensorId experts = no_tensor;   ///< uint8 [ranks, sizeof(ExpertsPartial)]; none: the model reports none
 };
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category);

@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
   return first == text.npos ? "" : text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
+std::vector<std::string_view> parts_between(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(separator, begin), text.size());
@@ -93,10 +93,10 @@ class Reader {
 
  private:
   void read_lines() {
-    for (const std::string_view line : split(text_, '\n')) {
+    for (const std::string_view line : parts_between(text_, '\n')) {
       ++number_;
       std::vector<Written> actions;
-      for (const std::string_view cell : split(line, ',')) read_cell(cell, actions);
+      for (const std::string_view cell : parts_between(line, ',')) read_cell(cell, actions);
       if (!actions.empty()) {
         lines_.push_back(std::move(actions));
         numbers_.push_back(number_);
@@ -108,7 +108,8 @@ class Reader {
     if (cell.starts_with('(')) {
       const std::size_t end = cell.find(')');
       if (end == cell.npos || cell.substr(end + 1) != "OVERLAP_F_B") refuse(cell);
-      for (const std::string_view part : split(cell.substr(1, end - 1), ';')) read_cell(part, actions);
+      for (const std::string_view part : parts_between(cell.substr(1, end - 1), ';'))
+        read_cell(part, actions);
       return;
     }
     if (cell.empty()) return;

@@ -5,12 +5,16 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/shape.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/embedding/record.hpp"
+#include "kernels/experts/record.hpp"
 #include "kernels/fp8/record.hpp"
+#include "kernels/grouped/record.hpp"
 #include "kernels/linear/record.hpp"
+#include "kernels/load/record.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
@@ -80,8 +84,8 @@ std::string fault_of_queries(const Program& program, const Op& op, int index) {
 }  // namespace
 
 Spread cut_along(int dim) {
-  ASSERT(dim == 0 || dim == 1, "a matrix has no dim {}", dim);
-  return dim == 0 ? Spread::rows : Spread::columns;
+  ASSERT(dim >= 0 && dim <= 2, "no tensor is split along dim {}", dim);
+  return dim == 0 ? Spread::rows : dim == 1 ? Spread::columns : Spread::inner;
 }
 
 std::string words_for(Spread spread) {
@@ -101,6 +105,8 @@ std::string words_for(Spread spread) {
       return "split along dim 0";
     case Spread::columns:
       return "split along dim 1";
+    case Spread::inner:
+      return "split along dim 2";
   }
   return "";
 }
@@ -146,17 +152,36 @@ Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, boo
   }
 }
 
+std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread) {
+  const bool of_experts = op.type == ExpertsPartials::op;
+  const bool is_loss = input < at(op.attributes.integer("losses"));
+  if (!is_loss && !of_experts) return "";
+  const bool sums = is_loss && (of_experts ? sequence_axes : token_axes).contains(axis);
+  const Spread wanted = sums ? Spread::sum : Spread::equal;
+  if (spread == wanted) return "";
+  return fmt::format("{} {}, not {}", is_loss ? "the loss is" : "the counts of experts are",
+                     words_for(spread), words_for(wanted));
+}
+
 std::string part_fault(const Program& program, const Op& op, Axis axis, const std::vector<Spread>& given) {
   const int index = Coordinate(program.mesh, program.rank)[axis];
   const bool to_a_sum =
       given.back() == Spread::equal && (given[0] == Spread::sum || given[0] == Spread::columns);
-  const bool coded = op.type == LinearFp8::op && given.size() == 5;
-  if (to_a_sum && (coded || (op.type == Linear::op && given.size() == 3))) {
-    const std::int64_t adds =
-        coded ? record_of<LinearFp8>(op.attributes).adds_bias : record_of<Linear>(op.attributes).adds_bias;
+  const bool coded = op.type == LinearFp8::op && given.size() == 5,
+             grouped = op.type == GroupedLinear::op && given.size() == 4;
+  if (to_a_sum && (coded || grouped || (op.type == Linear::op && given.size() == 3))) {
+    const std::int64_t adds = coded     ? record_of<LinearFp8>(op.attributes).adds_bias
+                              : grouped ? record_of<GroupedLinear>(op.attributes).adds_bias
+                                        : record_of<Linear>(op.attributes).adds_bias;
     if (adds == (index == 0 ? 1 : 0)) return "";
     return fmt::format("'{}' is added {}", program.tensor(op.inputs.back()).name,
                        index == 0 ? "by no rank" : "more than once");
+  }
+  if (op.type == RouterSums::op && given[0] == Spread::rows && given[2] == Spread::equal) {
+    const std::int64_t begin = index * program.tensor(op.inputs[RouterSums::logits]).shape[0];
+    return record_of<RouterSums>(op.attributes).first_weight == begin
+               ? ""
+               : fmt::format("'{}' is taken for weights of other tokens", program.tensor(op.inputs[2]).name);
   }
   if (op.type == Dropout::op && given[0] == Spread::columns) {
     const auto mask = record_of<Dropout>(op.attributes);

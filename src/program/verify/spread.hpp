@@ -13,9 +13,9 @@
 namespace ztrain::program {
 
 /// unknown: not written yet. equal: the same on every rank. sum: a term of a sum. rows, columns: split
-/// along dim 0 or 1. shard: a shard of a unit's flat range. inner_shard: a shard among the neighbours of
-/// MeshShape::inner alone. around: it is moving round the ranks (RingCheck).
-enum class Spread : std::uint8_t { unknown, equal, sum, rows, columns, shard, inner_shard, around };
+/// along dim 0 or 1. inner: split along dim 2. shard: a shard of a unit's flat range. inner_shard: a shard
+/// among the neighbours of MeshShape::inner alone. around: it is moving round the ranks (RingCheck).
+enum class Spread : std::uint8_t { unknown, equal, sum, rows, columns, inner, shard, inner_shard, around };
 
 /// By axis.
 using Spreads = std::array<Spread, axis_count>;
@@ -25,7 +25,7 @@ constexpr Spreads filled(Spread spread) {
   return spreads;
 }
 
-/// Returns rows or columns. dim: 0 or 1.
+/// Returns rows, columns or inner. dim: 0 to 2.
 Spread cut_along(int dim);
 
 /// "the same on every rank", "a part of a sum", "split along dim 0", ...
@@ -49,5 +49,9 @@ Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, boo
 /// Returns what the ways do not show, or "": a bias that no rank or several add to a sum, or attention or
 /// dropout with constants of another part.
 std::string part_fault(const Program& program, const Op& op, Axis axis, const std::vector<Spread>& given);
+
+/// Returns what is wrong with an input of the ops that add up losses (StepPartials, ExpertsPartials), or "".
+/// Each token's loss must be there once. Losses of experts are of whole micro-batches.
+std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread);
 
 }  // namespace ztrain::program

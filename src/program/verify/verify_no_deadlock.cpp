@@ -219,7 +219,8 @@ class Joint {
     const Signature& send = x.kind == CommKind::send ? x : y;
     const Signature& recv = x.kind == CommKind::send ? y : x;
     return send.input_type == recv.output_type && send.input_elements == recv.output_elements &&
-           send.micro == recv.micro && send.boundary == recv.boundary && send.split_over == recv.split_over;
+           send.micro == recv.micro && send.boundary == recv.boundary && send.split_over == recv.split_over &&
+           send.partial_over == recv.partial_over;
   }
 
   static bool same_times(const Signature& x, const Signature& y) {

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "kernels/elementwise/record.hpp"
+#include "kernels/load/record.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
@@ -106,7 +107,7 @@ class Checker {
       return;  // of the two stages' sums, which are spread alike
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
-    if (op.type == StepPartials::op) return count_losses(op);
+    if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op);
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
     if (op.type == FinishStep::op) return finish(op);
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
@@ -249,16 +250,20 @@ class Checker {
     return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
   }
 
-  /// Between stages: both sides say over which axes it is split, and verify_no_deadlock that they say the
-  /// same.
+  /// Between stages: both sides say over which axes it is split or a sum, and verify_no_deadlock that they
+  /// say the same.
   void pass_message(const Op& op) {
     const bool sends = op.comm.kind == CommKind::send;
     // Gradients of a parameter that two stages have: the sums of both are whole.
     if (sends && is_flat(op.inputs[0])) return check_sums(op.inputs[0]);
     if (!sends && is_flat(op.outputs[0]))
       return write_flat(op.outputs[0], units_.initial(program_.tensor(op.outputs[0]), true));
-    const auto bits = static_cast<std::uint32_t>(op.attributes.integer("split_over", 0));
-    const Spreads said = equal_but(AxisSet::from_bits(bits), Spread::rows);
+    const auto over = [&](const char* key) {
+      return AxisSet::from_bits(static_cast<std::uint32_t>(op.attributes.integer(key, 0)));
+    };
+    Spreads said = equal_but(over("split_over"), Spread::rows);
+    for (const Axis axis : axes_)
+      if (over("partial_over").contains(axis)) said[at(axis)] = Spread::sum;
     if (!sends) return set_all(op.outputs, said);
     const Spreads is = read(op.inputs[0]);
     for (const Axis axis : axes_)
@@ -347,15 +352,10 @@ class Checker {
 
   /// Losses are summed over all ranks: each token's must be there once.
   void count_losses(const Op& op) {
-    const auto record = record_of<StepPartials>(op.attributes);
-    const auto losses = static_cast<std::size_t>(record.losses);
-    for (std::size_t i = 0; i < losses; ++i)
-      for (const Axis axis : axes_) {
-        const Spread wanted = token_axes.contains(axis) ? Spread::sum : Spread::equal,
-                     spread = read(op.inputs[i])[at(axis)];
-        if (spread != wanted)
-          refuse(axis, fmt::format("the loss is {}, not {}", words_for(spread), words_for(wanted)));
-      }
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      for (const Axis axis : axes_)
+        if (const std::string fault = loss_fault(op, i, axis, read(op.inputs[i])[at(axis)]); !fault.empty())
+          refuse(axis, fault);
     set_all(op.outputs, filled(Spread::rows));
   }
 

@@ -15,7 +15,7 @@ namespace ztrain::runtime {
 
 /// Number of a queue, from 0; the executor uses one for each stream of a Program.
 using Queue = int;
-inline constexpr int queue_count = 13;
+inline constexpr int queue_count = 17;
 /// Queue of kernels; host copies are ordered with it.
 inline constexpr Queue compute_queue = 0;
 

@@ -35,8 +35,9 @@ json config_of(const char* hf_class, const json& more = json::object()) {
 TEST(Architectures, EachHasAModel) {
   for (const Architecture& a : architectures())
     EXPECT_NE(model::find_family(a.family).emit, nullptr) << a.family;
-  EXPECT_NE(error_of([] { find_architecture("gpt3"); }).find("known: llama, mistral, ministral, qwen2"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([] { find_architecture("gpt3"); }).find("known: llama, mistral, ministral, mixtral, qwen2"),
+      std::string::npos);
 }
 
 struct RoundTrip {
@@ -232,14 +233,15 @@ TEST(Families, RefuseWhatTheyHaveNot) {
   const Row rows[] = {
       {"qk_norm = true",
        "input.toml:8: model.qk_norm = true does not go with model.family = \"llama\"; legal: "
-       "false, or model.family = qwen3 or gemma3 or olmo2 or olmo3 or apertus"},
+       "false, or model.family = qwen3 or qwen3_moe or gemma3 or olmo2 or olmo3 or olmoe or apertus"},
       {"family = \"qwen3\"\nqk_norm = false",
-       "legal: true, or model.family = llama or mistral or ministral or qwen2 or gemma2"},
+       "legal: true, or model.family = llama or mistral or ministral or mixtral or qwen2 or qwen2_moe or "
+       "gemma2"},
       {"sliding_window = 8",
        "model.sliding_window = 8 does not go with model.family = \"llama\"; legal: 0, or "
-       "model.family = mistral or ministral or qwen2 or qwen3"},
+       "model.family = mistral or ministral or mixtral or qwen2 or qwen3"},
       {"family = \"mistral\"\nattention_bias = true",
-       "legal: false, or model.family = llama or qwen2 or qwen3 or gemma2"},
+       "legal: false, or model.family = llama or qwen2 or qwen3 or qwen2_moe or qwen3_moe or gemma2"},
       {"attention_bias = true\nattention_output_bias = false",
        "input.toml:9: model.attention_output_bias = false does not go with model.family = \"llama\"; legal: "
        "true, or model.family = qwen2"},
@@ -247,7 +249,7 @@ TEST(Families, RefuseWhatTheyHaveNot) {
        "legal: 0, or model.family = qwen2 or qwen3"},
       {"family = \"qwen2\"\nfull_attention_layers = 2", "needs a model.sliding_window"},
       {"family = \"qwen2\"\nsliding_window = 8\nfull_attention_layers = 8", "nearest legal: 7"},
-      {"family = \"gpt3\"", "llama, mistral, ministral, qwen2, qwen3"},
+      {"family = \"gpt3\"", "llama, mistral, ministral, mixtral, qwen2, qwen3"},
   };
   for (const Row& row : rows) {
     const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");

@@ -166,6 +166,54 @@ std::vector<Row> other_rows() {
   };
 }
 
+/// Mixtures of experts.
+std::vector<Row> expert_rows() {
+  return {
+      {"MixtralForCausalLM",
+       R"({"num_local_experts": 4, "router_aux_loss_coef": 0.02, "output_router_logits": true})",
+       {{"num_experts", "4"},
+        {"num_experts_per_tok", "2"},
+        {"moe_intermediate_size", "128"},
+        {"norm_topk_prob", "true"},
+        {"router_aux_loss_coef", "0.02"},
+        {"sliding_window", "0"},
+        {"rope_theta", "1000000"}},
+       R"({"num_local_experts": 4, "num_experts": "absent", "intermediate_size": 128, "sliding_window": null,
+           "router_jitter_noise": 0.0})"},
+      {"Qwen2MoeForCausalLM",
+       R"({"qkv_bias": false, "sliding_window": 9, "mlp_only_layers": [1, 2],
+           "shared_expert_intermediate_size": 48, "moe_intermediate_size": 24,
+           "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]})",
+       {{"num_experts", "60"},
+        {"num_experts_per_tok", "4"},
+        {"attention_bias", "false"},
+        {"moe_intermediate_size", "24"},
+        {"intermediate_size", "128"},
+        {"shared_expert_intermediate_size", "48"},
+        {"sliding_window", "0"},
+        {"mlp_only_layers", "[1, 2]"}},
+       R"({"qkv_bias": false, "mlp_only_layers": [1, 2], "decoder_sparse_step": 1, "norm_topk_prob": false})"},
+      {"Qwen3MoeForCausalLM",
+       R"({"num_local_experts": 16, "decoder_sparse_step": 2, "mlp_only_layers": null, "norm_topk_prob": true,
+           "use_sliding_window": true, "sliding_window": 9})",
+       {{"num_experts", "16"},
+        {"moe_intermediate_size", "768"},
+        {"decoder_sparse_step", "2"},
+        {"mlp_only_layers", "[]"},
+        {"norm_topk_prob", "true"},
+        {"qk_norm", "true"},
+        {"sliding_window", "9"}},
+       R"({"num_experts": 16, "mlp_only_layers": [], "use_sliding_window": true})"},
+      {"OlmoeForCausalLM",
+       R"({"clip_qkv": null})",
+       {{"num_experts", "64"},
+        {"moe_intermediate_size", "128"},
+        {"qk_norm", "true"},
+        {"router_aux_loss_coef", "0.01"}},
+       R"({"clip_qkv": null, "num_experts": 64})"},
+  };
+}
+
 json config_of(const Row& row) {
   json config{{"architectures", {row.hf_class}},
               {"hidden_size", 64},
@@ -182,7 +230,8 @@ json config_of(const Row& row) {
 
 TEST_F(Folder, FamiliesAreReadAndWritten) {
   std::vector<Row> rows = rotary_rows();
-  for (const auto& more : {layer_rows(), other_rows()}) rows.insert(rows.end(), more.begin(), more.end());
+  for (const auto& more : {layer_rows(), other_rows(), expert_rows()})
+    rows.insert(rows.end(), more.begin(), more.end());
   for (const Row& row : rows) {
     SCOPED_TRACE(std::string(row.hf_class) + row.keys);
     const auto read_deck = [&](const json& config) {
@@ -226,6 +275,10 @@ TEST_F(Folder, WhatFamiliesHaveNotIsRefused) {
        {},
        "longrope needs 8 in each"},
       {"Phi3ForCausalLM", R"({"partial_rotary_factor": 0.2})", {}, "are 3 elements"},
+      {"MixtralForCausalLM", R"({"router_jitter_noise": 0.1})", {}, "mixtral has 0.0"},
+      {"OlmoeForCausalLM", R"({"clip_qkv": 8.0})", {}, "olmoe has null"},
+      {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true})", {}, "qwen2_moe has false"},
+      {"Qwen3MoeForCausalLM", R"({"num_experts": 0})", {}, "num_experts (0) must be positive"},
       {"Phi3ForCausalLM", R"({"auto_map": {"AutoConfig": "a.B"}})", {}, "model.trust_config = true"},
   };
   for (const Row& row : refused) {
@@ -233,7 +286,7 @@ TEST_F(Folder, WhatFamiliesHaveNotIsRefused) {
     const std::string message = deck_error(section());
     EXPECT_NE(message.find(row.written), std::string::npos) << row.keys << ": " << message;
   }
-  write(json_text(config_of(refused[11])));
+  write(json_text(config_of(*std::rbegin(refused))));
   EXPECT_EQ(deck_error(section("trust_config = true\n")), "no error");
 }
 
@@ -264,6 +317,9 @@ TEST(FamiliesOfDecks, HaveTheirOwnDefaults) {
   EXPECT_EQ(value("family = \"glm4\"\n", "partial_rotary_factor"), "0.5");
   EXPECT_EQ(value("family = \"gpt2\"\n", "num_key_value_heads"), "8");
   EXPECT_EQ(value("preset = \"gpt2-xl\"\n", "attention_output_bias"), "true");
+  EXPECT_EQ(value("family = \"mixtral\"\nintermediate_size = 40\n", "moe_intermediate_size"), "40");
+  EXPECT_EQ(value("preset = \"mixtral-8x7b\"\n", "moe_intermediate_size"), "14336");
+  EXPECT_EQ(value("preset = \"qwen3-30b-a3b\"\n", "num_experts"), "128");
 }
 
 TEST(FamiliesOfDecks, ExportsAreWhatTheirClassesTake) {
@@ -314,6 +370,16 @@ TEST(FamiliesOfDecks, RefuseWhatMakesNoSense) {
       {"rope_scaling = \"yarn\"\nrope_beta_slow = 40.0", "must be above model.rope_beta_slow"},
       {"partial_rotary_factor = 0.5", "legal: 1, or model.family = phi3 or glm or glm4"},
       {"family = \"starcoder2\"\nmlp_bias = false", "model.mlp_bias = false does not go with"},
+      {"num_experts = 8", "legal: 0, or model.family = mixtral or"},
+      {"family = \"qwen3_moe\"\nnum_experts = 0", "model.num_experts = 0, but layers of \"qwen3_moe\""},
+      {"family = \"qwen3_moe\"\nnum_experts = 1024", "num_experts"},
+      {"family = \"olmoe\"\nnum_experts = 4", "model.num_experts_per_tok (8) is above model.num_experts (4)"},
+      {"family = \"mixtral\"\nmoe_intermediate_size = 64",
+       "model.moe_intermediate_size = 64 does not go with"},
+      {"family = \"qwen2_moe\"\nshared_expert_intermediate_size = 0", "shared_expert_intermediate_size = 0"},
+      {"family = \"qwen3_moe\"\nmlp_only_layers = [0.5]", "whole numbers from 0 to 7"},
+      {"family = \"qwen3_moe\"\nmlp_only_layers = [8]", "whole numbers from 0 to 7"},
+      {"family = \"qwen3_moe\"\ndecoder_sparse_step = 9", "no layer of 8 has experts"},
   };
   for (const Combination& row : combinations) {
     const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");

@@ -93,13 +93,14 @@ TEST_F(Folder, WhatZtrainHasNotIsRefusedByName) {
     const char* expected;
   };
   const Row rows[] = {
-      {"architectures", {"MixtralForCausalLM"}, "MixtralForCausalLM"},
+      {"architectures", {"FalconForCausalLM"}, "MixtralForCausalLM"},
       {"architectures", json(json::value_t::discarded), "architectures is missing"},
       {"hidden_act", "gelu", "hidden_act = \"gelu\""},
       {"mlp_bias", true, "mlp_bias = true"},
       {"model_type", "mistral", "model_type = \"mistral\" contradicts architectures"},
       {"attention_dropout", 0.1, "attention_dropout = 0.1"},
       {"quantization_config", {{"bits", 4}}, "quantization_config"},
+      {"quantization_config", {{"quant_method", "mxfp4"}}, "quantization_config"},
       {"rope_scaling", {{"type", "linear"}, {"ratio", 2.0}}, "rope_scaling: ratio: not supported"},
       {"rope_scaling", {{"rope_type", "axial"}}, "type \"axial\""},
       {"rope_scaling", {{"rope_type", "llama3"}}, "rope_scaling: factor is missing"},

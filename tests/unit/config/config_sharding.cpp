@@ -167,7 +167,7 @@ TEST(RecomputeDeck, ModesAndTheirKeys) {
       "legal: 1");
   EXPECT_EQ(deck_error("[recompute]\nmode = \"selective\"\npieces = [\"norms\"]\n"),
             "input.toml:9: recompute.pieces = [\"norms\"] is not legal: expected a list of norm, qkv, "
-            "attention, swiglu, ffn; nearest legal: norm");
+            "attention, swiglu, router, dispatch, combine, ffn; nearest legal: norm");
 }
 
 TEST(RecomputeDeck, PiecesCoverTags) {

@@ -23,20 +23,6 @@ namespace {
 
 using namespace ztrain::test;
 
-/// Of a sum of n products of standard normal numbers. On CPUs the order of the sums is known. A GPU's library
-/// adds in any order. Its tensor cores cut off instead of rounding, once for 8 terms or more: an error of up
-/// to two units (2^-23 each) of what is summed so far or of the largest product (below 16), all of one sign.
-/// Other instructions round each term, but to nearest, so that their errors hardly add up. Partial sums grow
-/// as sqrt(1 .. n), on the average 2/3 sqrt(n), and the largest of thousands of elements are about five times
-/// as large.
-template <class T>
-double product_error(std::int64_t terms) {
-  if (test_gpu() == 0) return sum_error<T>(terms);
-  const auto n = static_cast<double>(terms);
-  const double unit = std::is_same_v<T, double> ? 0x1p-52 : 0x1p-23;
-  return 2 * unit * std::ceil(n / 8) * (16 + 5 * 2.0 / 3 * std::sqrt(n));
-}
-
 TEST(FastExp, AccurateWhereSoftmaxUsesIt) {
   double worst = 0;
   for (float x = -86.4f; x <= 88.0f; x += 0.00173f)

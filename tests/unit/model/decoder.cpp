@@ -151,6 +151,69 @@ TEST(Decoder, LayersReadWhatTheyShould) {
   EXPECT_EQ(read_by(graph, "lm_head"), (Names{"model.norm", "lm_head.weight", "targets", "weights"}));
 }
 
+/// Layer 1 of three is dense.
+config::Model mixture_dims() {
+  config::Model m = small_dims();
+  m.family = "qwen2_moe";
+  m.num_experts = 6, m.num_experts_per_tok = 2, m.moe_intermediate_size = 20;
+  m.shared_expert_intermediate_size = 12;
+  m.scoring_func = "softmax";
+  m.mlp_only_layers = {1};
+  return m;
+}
+
+TEST(Decoder, ExpertsHaveOneTensorALayerAndTheRouterIsWhole) {
+  const config::Model dims = mixture_dims();
+  const model::Graph graph = graph_of(dims);
+  const std::string p = "model.layers.2.mlp.", e = p + "experts.", s = p + "shared_expert.";
+  const std::int64_t d = dims.hidden_size;
+  const std::pair<std::string, Shape> rows[] = {{p + "gate.weight", {6, d}},
+                                                {e + "gate_proj.weight", {6, 20, d}},
+                                                {e + "up_proj.weight", {6, 20, d}},
+                                                {e + "down_proj.weight", {6, d, 20}},
+                                                {s + "up_proj.weight", {12, d}},
+                                                {s + "down_proj.weight", {d, 12}},
+                                                {p + "shared_expert_gate.weight", {1, d}},
+                                                {p + "up_proj.weight", {}}};
+  for (const auto& [name, shape] : rows) EXPECT_EQ(shape_of(graph, name), shape) << name;
+  EXPECT_EQ(shape_of(graph, "model.layers.1.mlp.up_proj.weight"), (Shape{dims.intermediate_size, d}));
+  EXPECT_EQ(shape_of(graph, "model.layers.1.mlp.gate.weight"), Shape{});
+  std::int64_t unused = 0;
+  for (const model::Parameter& one : graph.parameters) {
+    EXPECT_EQ(one.decay, one.shape.size() > 1) << one.name;
+    EXPECT_EQ(one.share_of_token, one.shape.size() == 3 ? 1.0 / 3 : 1) << one.name;
+    if (one.shape.size() == 3) unused += elements(one.shape) / 3 * 2;
+  }
+  EXPECT_EQ(unused, 2 * 3 * 4 * 20 * d);
+  EXPECT_EQ(graph.active_parameters(), count_of(graph) - unused);
+}
+
+TEST(Decoder, ASparseBlockReadsWhatItShould) {
+  const model::Graph graph = graph_of(mixture_dims());
+  const std::string p = "model.layers.0.", m = p + "mlp.", e = m + "experts.", s = m + "shared_expert";
+  const std::string x = p + "post_attention_layernorm";
+  using Names = std::vector<std::string>;
+  const std::pair<std::string, Names> rows[] = {{m + "gate", {x, m + "gate.weight"}},
+                                                {m + "route", {m + "gate"}},
+                                                {m + "slots", {m + "experts"}},
+                                                {m + "dispatch", {x, m + "slots"}},
+                                                {e + "swiglu", {e + "gate_proj", e + "up_proj"}},
+                                                {m + "combine", {e + "down_proj", m + "slots", m + "route"}},
+                                                {s + "_gate", {x, s + "_gate.weight"}},
+                                                {s + ".gated", {s + ".down_proj", s + "_gate"}},
+                                                {m + "sum", {m + "combine", s + ".gated"}},
+                                                {p + "mlp_residual", {p + "attention_residual", m + "sum"}}};
+  for (const auto& [node, read] : rows) EXPECT_EQ(read_by(graph, node), read) << node;
+  for (const auto& [layer, from] :
+       {std::pair("gate_proj", m + "dispatch"), {"up_proj", m + "dispatch"}, {"down_proj", e + "swiglu"}})
+    EXPECT_EQ(read_by(graph, e + layer), (Names{from, m + "offsets", e + layer + ".weight"}));
+  const model::Node& rows_of = graph.nodes[test::node_index(graph, m + "dispatch")];
+  EXPECT_EQ(graph.value(rows_of.outputs[0]).shape, (Shape{2 * tokens, 40}));
+  EXPECT_EQ(rows_of.piece, "dispatch");
+  const model::Node& logits = graph.nodes[test::node_index(graph, m + "gate")];
+  EXPECT_EQ(graph.value(logits.outputs[0]).dtype, DType::f32);
+}
+
 TEST(Builder, RoundsFactorsToTheDtypeOfActivations) {
   const double root = std::sqrt(2048.0);
   EXPECT_EQ(model::Builder(DType::bf16).rounded(root), 45.25);

@@ -73,6 +73,31 @@ TEST(TensorPlan, FeedForwardsAreCutAtMultiplesOfSixteen) {
   EXPECT_EQ(sizes(3), (std::vector<std::int64_t>{18, 18, 17}));
 }
 
+TEST(TensorPlan, ExpertsAreCutAsTheirFeedForwardIs) {
+  config::Model m = model_of(4, 4);
+  m.family = "qwen2_moe";
+  m.num_hidden_layers = m.num_experts = 4;
+  m.moe_intermediate_size = 48, m.shared_expert_intermediate_size = 10;
+  const model::TensorPlan plan = model::decoder_tensor_plan(m, 2);
+  const std::string p = "model.layers.3.mlp.";
+  const auto cut = [&](const std::string& name) {
+    const model::ParameterCut* found = plan.find(p + name);
+    return found == nullptr ? TensorSlice{} : found->slice;
+  };
+  const TensorSlice columns{1, 2, {0, 32, 48}}, shared{0, 2};
+  EXPECT_EQ(cut("experts.gate_proj.weight"), columns);
+  EXPECT_EQ(cut("experts.up_proj.weight"), columns);
+  EXPECT_EQ(cut("experts.down_proj.weight"), (TensorSlice{2, 2, {0, 32, 48}}));
+  EXPECT_EQ(cut("shared_expert.up_proj.weight"), shared);
+  EXPECT_EQ(cut("shared_expert.down_proj.weight"), (TensorSlice{1, 2}));
+  EXPECT_EQ(cut("shared_expert.down_proj.lora_A.weight"), (TensorSlice{1, 2}));
+  EXPECT_EQ(cut("shared_expert.up_proj.lora_B.weight"), shared);
+  EXPECT_EQ(cut("down_proj.weight"), (TensorSlice{1, 2}));
+  for (const char* whole : {"gate.weight", "shared_expert_gate.weight", "shared_expert.up_proj.lora_A.weight",
+                            "shared_expert.down_proj.lora_B.weight"})
+    EXPECT_TRUE(cut(whole).whole()) << whole;
+}
+
 TEST(TensorPlan, EachRankNeedsAPartOfAll) {
   config::Model m = model_of(12, 4);
   EXPECT_EQ(model::most_tensor_ranks(m), 12);
@@ -80,6 +105,12 @@ TEST(TensorPlan, EachRankNeedsAPartOfAll) {
   EXPECT_EQ(model::most_tensor_ranks(m), 5);
   m.vocab_size = 3;
   EXPECT_EQ(model::most_tensor_ranks(m), 3);
+  m.num_hidden_layers = m.num_experts = m.moe_intermediate_size = 2;
+  EXPECT_EQ(model::most_tensor_ranks(m), 2);
+  m.intermediate_size = 1;
+  EXPECT_EQ(model::most_tensor_ranks(m), 2) << "no layer is dense";
+  m.mlp_only_layers = {1};
+  EXPECT_EQ(model::most_tensor_ranks(m), 1);
 }
 
 }  // namespace

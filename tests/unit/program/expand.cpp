@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/experts/record.hpp"
 #include "model/builder.hpp"
 #include "tests/support/small_job.hpp"
 
@@ -105,6 +106,73 @@ TEST(Recomputation, IsOfEveryKthBlockFromTheFirstLayerOn) {
   EXPECT_EQ(again(1), (std::set<std::string>{"0", "1", "2", "3", "4"}));
   EXPECT_EQ(again(2), (std::set<std::string>{"0", "2", "4"}));
   EXPECT_EQ(again(3), (std::set<std::string>{"0", "3"}));
+}
+
+constexpr std::int64_t top_k = 2;
+
+/// residual(), in which f's rows go to `width` experts and come back.
+model::Graph routed() {
+  using model::ValueId;
+  model::Graph graph = residual(false);
+  const auto f = std::ranges::find(graph.nodes, "f", &model::Node::name);
+  const auto once = std::ranges::find(graph.nodes, "once", &model::Node::name);
+  std::vector<model::Node> nodes;
+  const auto emit = [&](const auto& record, const char* name, std::vector<ValueId> inputs,
+                        std::vector<std::pair<DType, Shape>> outputs) {
+    model::Node node{
+        std::string(record.op), name, std::move(inputs), {}, attributes_of(record), f->block, ""};
+    for (const auto& [dtype, shape] : outputs) {
+      node.outputs.push_back(static_cast<ValueId>(graph.values.size()));
+      graph.values.push_back({fmt::format("{}.{}", name, node.outputs.size()), dtype, shape});
+    }
+    nodes.push_back(node);
+    return node.outputs;
+  };
+  const std::pair<DType, Shape> chosen{DType::i32, {tokens, top_k}};
+  const auto logits = emit(RouterLogits{}, "logits", f->inputs, {{DType::f32, {tokens, width}}});
+  const auto route = emit(Route{{.top_k = top_k}}, "route", logits, {{DType::f32, chosen.second}, chosen});
+  const auto sorted = emit(SortByExpert{width}, "sort", {route[1]}, {chosen, {DType::i32, {width + 1}}});
+  const auto rows =
+      emit(Permute{}, "rows", {f->outputs[0], sorted[0]}, {{DType::f32, {tokens * top_k, width}}});
+  const auto y = emit(Combine{}, "combined", {rows[0], sorted[0], route[0]}, {{DType::f32, {tokens, width}}});
+  std::ranges::replace(once->inputs, f->outputs[0], y[0]);
+  graph.nodes.insert(once, nodes.begin(), nodes.end());
+  return graph;
+}
+
+/// A token's experts are chosen once: what backward runs again reads the choice of forward.
+TEST(Recomputation, KeepsWhatIsChosen) {
+  JobSpec spec = spec_on(1, 1, find_strategy("NO_SHARD"), 1);
+  spec.precision = {};
+  spec.recompute.every = 1;
+  const Program p = compile(routed(), spec, 0).train();
+  std::set<std::string> again;
+  for (const Op& op : p.ops)
+    if (op.action.kind == ActionKind::recompute) again.insert(op.type);
+  EXPECT_EQ(again, (std::set<std::string>{"linear", "permute", "router_logits"}));
+  const Op &choice = find(p, "route", "route", ActionKind::forward),
+           &sort = find(p, "sort_by_expert", "sort", ActionKind::forward);
+  const Op& back = find(p, "route_grad", "route", ActionKind::backward);
+  EXPECT_EQ(back.inputs[RouteGrad::experts], choice.outputs[Route::experts]);
+  EXPECT_EQ(find(p, "permute", "rows", ActionKind::recompute).inputs[Permute::slots],
+            sort.outputs[SortByExpert::slots]);
+}
+
+/// A rank sorts the rows of its own tokens: it has some of the rows, and offsets of all experts.
+TEST(Placement, OfSortedRowsIsByRankWithOffsetsOfAllExperts) {
+  for (const Axis axis : {Axis::shard, Axis::context}) {
+    JobSpec spec = spec_on(1, 1, find_strategy("NO_SHARD"), 1);
+    spec.precision = {};
+    spec.mesh[axis] = 2;
+    EXPECT_NO_THROW(verify_job(routed(), spec));
+    const Program p = compile(routed(), spec, 1).train();
+    const Op& sort = find(p, "sort_by_expert", "sort", ActionKind::forward);
+    const std::int64_t own = axis == Axis::context ? tokens / 2 : tokens;
+    EXPECT_EQ(p.tensor(sort.outputs[SortByExpert::slots]).shape, (Shape{own, top_k}));
+    EXPECT_EQ(p.tensor(sort.outputs[SortByExpert::offsets]).shape, (Shape{width + 1}));
+    const Op& combine = find(p, "combine", "combined", ActionKind::forward);
+    EXPECT_EQ(p.tensor(combine.inputs[Combine::rows]).shape, (Shape{own * top_k, width}));
+  }
 }
 
 }  // namespace

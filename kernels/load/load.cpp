@@ -1,0 +1,47 @@
+#include "kernels/load/load.hpp"
+
+#include "kernels/launch/rows.hpp"
+
+namespace ztrain::kernels {
+
+template <class T>
+void count_experts(Exec& exec, Matrix<const T> sums, Vector<double> counts) {
+  for_rows(
+      exec, counts.count, KOKKOS_LAMBDA(const std::int64_t e) {
+        double count = 0;
+        for (std::int64_t row = 0; row < sums.rows; ++row)
+          count += static_cast<double>(sums.data[row * sums.cols + e]);
+        counts.data[e] = count;
+      });
+}
+
+void largest_load(Exec& exec, Matrix<const double> counts, bool counts_idle, double* workspace,
+                  ExpertsPartial* partial) {
+  for_rows(
+      exec, counts.rows, KOKKOS_LAMBDA(const std::int64_t layer) {
+        const double* const of_layer = counts.data + layer * counts.cols;
+        double sum = 0, most = 0, idle = 0;
+        for (std::int64_t e = 0; e < counts.cols; ++e) {
+          sum += of_layer[e];
+          most = of_layer[e] > most ? of_layer[e] : most;
+          idle += of_layer[e] == 0 ? 1 : 0;
+        }
+        workspace[2 * layer] = sum > 0 ? most * static_cast<double>(counts.cols) / sum : 0;
+        workspace[2 * layer + 1] = idle;
+      });
+  for_rows(
+      exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
+        double most = 0, idle = 0;
+        for (std::int64_t layer = 0; layer < counts.rows; ++layer) {
+          most = workspace[2 * layer] > most ? workspace[2 * layer] : most;
+          idle += workspace[2 * layer + 1];
+        }
+        partial->load_max = most;
+        partial->idle = counts_idle ? idle : 0;
+      });
+}
+
+template void count_experts<float>(Exec&, Matrix<const float>, Vector<double>);
+template void count_experts<double>(Exec&, Matrix<const double>, Vector<double>);
+
+}  // namespace ztrain::kernels
