@@ -1,7 +1,7 @@
 #pragma once
 // Activations of feed-forwards, element by element. Gated: y = f(gate) * up (Shazeer, "GLU variants improve
-// transformer", 2020). Plain: y = f(x). Computed in acc_t<T> and rounded once. T in {float, bf16, f16,
-// double}.
+// transformer", 2020), or f(gate) * h(up) where the kind says h. Plain: y = f(x). Computed in acc_t<T> and
+// rounded once. T in {float, bf16, f16, double}.
 
 #include <cstdint>
 #include <string_view>
@@ -13,7 +13,10 @@
 namespace ztrain::kernels {
 
 enum class ActivationKind : std::uint8_t {
-  silu,      ///< x / (1 + exp(-x))
+  silu,  ///< x / (1 + exp(-x))
+  /// m sigmoid(1.702 m), m = min(x, 7); gated it is multiplied by 1 + up, of which up is limited to +-7
+  /// (OpenAI, "gpt-oss-120b & gpt-oss-20b model card", 2025).
+  clamped_silu,
   gelu_tanh  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); Hendrycks and Gimpel, 2016
 };
 
@@ -24,8 +27,8 @@ ActivationKind activation_kind(std::string_view name);
 template <class T>
 void gated_forward(Exec& exec, ActivationKind kind, Columns<const T> gate, Columns<const T> up, Matrix<T> y);
 
-/// dgate = dy * up * f'(gate), dup = dy * f(gate); all [T, n]. Either output may be any of the inputs, but
-/// not the other output.
+/// dgate = dy * h(up) * f'(gate), dup = dy * f(gate) * h'(up); all [T, n]. Either output may be any of the
+/// inputs, but not the other output.
 template <class T>
 void gated_backward(Exec& exec, ActivationKind kind, Columns<const T> gate, Columns<const T> up,
                     Matrix<const T> dy, Columns<T> dgate, Columns<T> dup);

@@ -61,6 +61,42 @@ struct GeluTanh {
   }
 };
 
+/// The gate of gpt-oss: m sigmoid(1.702 m) with m = min(x, 7). The other factor is up, limited to +-7,
+/// plus 1.
+struct ClampedSilu {
+  template <class A>
+  static KOKKOS_INLINE_FUNCTION A value(A x) {
+    const A m = x > limit<A> ? limit<A> : x;  // keeps NaN
+    return m / (A(1) + fast_exp(-gain<A> * m));
+  }
+  template <class A>
+  static KOKKOS_INLINE_FUNCTION ValueAndSlope<A> both(A x) {
+    const A m = x > limit<A> ? limit<A> : x, s = A(1) / (A(1) + fast_exp(-gain<A> * m)), y = m * s;
+    return {y, x > limit<A> ? A(0) : s + gain<A> * y * (1 - s)};
+  }
+  template <class A>
+  static KOKKOS_INLINE_FUNCTION ValueAndSlope<A> up(A x) {
+    const A low = x < -limit<A> ? -limit<A> : x, m = low > limit<A> ? limit<A> : low;
+    return {m + 1, m == x ? A(1) : A(0)};
+  }
+
+ private:
+  template <class A>
+  static constexpr A limit = A(7);
+  template <class A>
+  static constexpr A gain = A(1.702);
+};
+
+/// Returns the factor that `up` is of a gated activation, and its slope: itself, if the function does not say
+/// another.
+template <class F, class A>
+KOKKOS_INLINE_FUNCTION ValueAndSlope<A> factor_of_up(A up) {
+  if constexpr (requires { F::up(up); })
+    return F::up(up);
+  else
+    return {up, A(1)};
+}
+
 /// Calls run<Function>() for the struct of this kind.
 template <class Run>
 void with_function(ActivationKind kind, const Run& run) {
@@ -69,6 +105,8 @@ void with_function(ActivationKind kind, const Run& run) {
       return run.template operator()<Silu>();
     case ActivationKind::gelu_tanh:
       return run.template operator()<GeluTanh>();
+    case ActivationKind::clamped_silu:
+      return run.template operator()<ClampedSilu>();
   }
 }
 

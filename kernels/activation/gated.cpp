@@ -20,7 +20,7 @@ KOKKOS_INLINE_FUNCTION void forward_block(const T* __restrict gate, const T* __r
     narrow(result, y, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = static_cast<T>(F::value(load(gate[i])) * load(up[i]));
+      y[i] = static_cast<T>(F::value(load(gate[i])) * factor_of_up<F>(load(up[i])).value);
     }
   }
 }
@@ -42,10 +42,10 @@ KOKKOS_INLINE_FUNCTION void backward_block(const T* gate, const T* up, const T* 
   }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    const acc_t<T> g = load(gate[i]), u = load(up[i]), gradient = load(dy[i]);
-    const ValueAndSlope<acc_t<T>> f = F::both(g);
-    dgate[i] = static_cast<T>(gradient * u * f.slope);
-    dup[i] = static_cast<T>(gradient * f.value);
+    const acc_t<T> gradient = load(dy[i]);
+    const ValueAndSlope<acc_t<T>> f = F::both(load(gate[i])), u = factor_of_up<F>(load(up[i]));
+    dgate[i] = static_cast<T>(gradient * u.value * f.slope);
+    dup[i] = static_cast<T>(gradient * f.value * u.slope);
   }
 }
 

@@ -58,7 +58,8 @@ void activate_all_backward(Exec& exec, Vector<const T> x, Vector<const T> dy, Ve
 ActivationKind activation_kind(std::string_view name) {
   if (name == "silu") return ActivationKind::silu;
   if (name == "gelu_tanh") return ActivationKind::gelu_tanh;
-  fail("'{}' is no activation; known: silu, gelu_tanh", name);
+  if (name == "clamped_silu") return ActivationKind::clamped_silu;
+  fail("'{}' is no activation; known: silu, clamped_silu, gelu_tanh", name);
 }
 
 template <class T>

@@ -56,11 +56,13 @@ OperandGroups xielu_grad_groups(const Op& op) {
 
 constexpr Way gated_ways[] = {
     {{by_rows, by_rows}, {by_rows}},
+    {{routed, routed}, {routed}},
     {{by_columns, by_columns}, {by_columns}},
 };
 
 constexpr Way gated_grad_ways[] = {
     {{by_rows, by_rows}, {by_rows}},
+    {{routed, routed}, {routed}},
     {{by_columns, by_columns}, {by_columns}},
     {{replicated, partial}, {partial}},
 };

@@ -105,6 +105,7 @@ template <class T>
 struct CachedArguments : ScoredArguments<T> {
   std::int64_t capacity;
   const std::int32_t* begin;
+  const T* sinks;  ///< by head, or null
   T* o;
 
   /// The row of a token, and the first row that it sees.
@@ -113,11 +114,19 @@ struct CachedArguments : ScoredArguments<T> {
     const std::int64_t window = this->shape.window;
     return window > 0 && row >= window ? row - window + 1 : 0;
   }
+  /// A softmax of this head that has taken in the sink alone, if there is one and `begins`: its maximum, and
+  /// its sum.
+  ZTRAIN_FUNCTION void begin_softmax(std::int64_t head, bool begins, acc_t<T>& maximum, acc_t<T>& sum) const {
+    if (sinks == nullptr || !begins) return;
+    maximum = static_cast<acc_t<T>>(sinks[head]);
+    sum = 1;
+  }
 };
 
 template <class T>
 CachedArguments<T> arguments_of(const CachedAttentionInput<T>& input, Matrix<T> o) {
-  return {ScoredArguments<T>::of(input), input.k.rows / input.shape.kv_heads, input.begin.data, o.data};
+  return {ScoredArguments<T>::of(input), input.k.rows / input.shape.kv_heads, input.begin.data,
+          input.sinks.data, o.data};
 }
 
 /// f.operator()<max_dim>() with the least of the sizes that there are kernels for and heads of this width

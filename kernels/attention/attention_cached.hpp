@@ -21,6 +21,7 @@ struct CachedAttentionInput {
   Matrix<const T> v;     ///< [kv_heads * capacity, head_dim]
   /// [1], on the device: the cache's row of the first new token. Token i sees rows up to begin[0] + i.
   Vector<const std::int32_t> begin;
+  Vector<const T> sinks{};  ///< [heads], a logit of each head's softmax that has no value; or none
 };
 
 /// Throws Error when the views do not have the shape's sizes. Called by attention_cached too; cheap.

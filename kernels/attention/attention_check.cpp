@@ -103,11 +103,11 @@ void check_cached(const CachedAttentionInput<T>& input, Matrix<const T> o) {
   check_heads(s);
   REQUIRE(input.q.rows == s.tokens && input.q.cols == s.heads * s.head_dim && input.k.cols == s.head_dim &&
               input.v.cols == s.head_dim && input.k.rows == input.v.rows && input.k.rows % s.kv_heads == 0 &&
-              input.begin.count == 1,
+              input.begin.count == 1 && (input.sinks.count == 0 || input.sinks.count == s.heads),
           "attention: q [{}, {}] and caches [{}, {}] and [{}, {}] do not fit {} tokens, {} heads, {} "
-          "key-value heads of {}; begin has {} elements",
+          "key-value heads of {}; begin has {} elements, sinks have {}",
           input.q.rows, input.q.cols, input.k.rows / input.shape.kv_heads, input.k.cols, input.v.rows,
-          input.v.cols, s.tokens, s.heads, s.kv_heads, s.head_dim, input.begin.count);
+          input.v.cols, s.tokens, s.heads, s.kv_heads, s.head_dim, input.begin.count, input.sinks.count);
   REQUIRE(o.rows == input.q.rows && o.cols == input.q.cols, "attention: o [{}, {}] does not fit q [{}, {}]",
           o.rows, o.cols, input.q.rows, input.q.cols);
 }

@@ -238,6 +238,8 @@ Bound bind_attention_cached(const Binding& b) {
     input.k = in_matrix<T>(b, Op::k_cache);
     input.v = in_matrix<T>(b, Op::v_cache);
     input.begin = in_vector<std::int32_t>(b, Op::begin);
+    if (b.op.inputs.size() > Op::sink_logits)
+      input.sinks = {b.input<T>(Op::sink_logits) + b.record<Op>().first_sink, input.shape.heads};
     const auto o = out_matrix<T>(b, Op::o);
     kernels::check_cached<T>(input, o);
     return launch(b, kernels::attention_cached<T>, input, o);

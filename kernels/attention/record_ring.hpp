@@ -13,10 +13,10 @@
 namespace ztrain::program {
 
 /// A node: the operands of attention, of which the keys and values, too, are this rank's part; without axes
-/// they are those of all tokens.
+/// they are those of all tokens. It may have sinks.
 struct RingAttention : Attention {
   static constexpr std::string_view op = "ring_attention";
-  static constexpr Count reads = 4, writes = 2;
+  static constexpr Count reads{4, 5}, writes = 2;
   std::int64_t axes = 0;  ///< bits of an AxisSet
   static constexpr auto fields() {
     return std::tuple_cat(Attention::fields(), std::tuple{Given{"axes", &RingAttention::axes}});

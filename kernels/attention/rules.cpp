@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "kernel_interface/attention_work.hpp"
 #include "kernels/attention/record.hpp"
+#include "kernels/sinks/rules.hpp"
 #include "model/attention_span.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
@@ -9,8 +10,17 @@
 namespace ztrain::program {
 namespace {
 
+void attention_forward(Program& p, const Operands& operands, const model::Node& n) {
+  const auto attention = record_of<Attention>(n.attributes);
+  std::vector<TensorId> inputs = operands.inputs;
+  inputs.resize(attention.sinks());
+  add_op(p, without_sinks(attention), n.name, operands.action, std::move(inputs), operands.outputs);
+  emit_sinks(p, operands, n, attention);
+}
+
 void attention_adjoint(Tape& t, const model::Node& n) {
   const auto attention = record_of<Attention>(n.attributes);
+  sinks_adjoint(t, n, attention);
   const std::size_t held = attention.held();
   const std::span values = std::span(n.inputs).first(held);
   std::vector<TensorId> inputs = t.tensors(values);
@@ -22,7 +32,7 @@ void attention_adjoint(Tape& t, const model::Node& n) {
     const Tensor& q = t.info(inputs[Attention::q]);
     outputs.push_back(t.workspace(
         n.name, attention_backward_bytes(attention_shape(q.shape, attention), q.dtype, t.kernels())));
-    t.emit(AttentionGrad{attention}, n.name, std::move(inputs), std::move(outputs));
+    t.emit(AttentionGrad{without_sinks(attention)}, n.name, std::move(inputs), std::move(outputs));
   });
 }
 
@@ -53,7 +63,7 @@ std::int64_t attention_workspace(const Program& p, const Op& op) {
   return attention_forward_bytes(shape, q.dtype, p.target);
 }
 
-/// Heads.
+/// Heads, and where their sinks begin.
 void fit_attention(model::Node& node, const PartOfNode& part) {
   const auto own = [&](const char* what, std::int64_t all, std::size_t input) {
     const PartOfNode::Operand& operand = part.inputs[input];
@@ -63,6 +73,7 @@ void fit_attention(model::Node& node, const PartOfNode& part) {
     return heads / operand.whole[1];
   };
   edit<Attention>(node.attributes, [&](Attention& a) {
+    fit_sinks(a, part);
     a.heads = own("heads", a.heads, Attention::q);
     a.kv_heads = own("kv_heads", a.kv_heads, Attention::k);
   });
@@ -79,10 +90,15 @@ bool apart(const Attributes& a, AxisSet) {
 
 // Attention to keys that are a part of their sequence needs the others too.
 constexpr Way attention_ways[] = {
-    {{by_rows, by_rows, by_rows, by_rows},
+    {{by_rows, by_rows, by_rows, by_rows, replicated},
      {by_rows, by_rows},
      {.of = apart<Attention>, .over = sequence_axes}},
-    {{by_columns, by_columns, by_columns, replicated}, {by_columns, by_columns}, {.of = apart<Attention>}},
+    {{by_columns, by_columns, by_columns, replicated, by_rows},
+     {by_columns, by_columns},
+     {.of = apart<Attention>}},
+    {{by_columns, by_columns, by_columns, replicated, replicated},
+     {by_columns, by_columns},
+     {.of = apart<Attention>}},
     {{by_rows, by_rows}, {by_rows, by_rows}, {.of = joined<Attention>, .over = sequence_axes}},
     {{by_columns, replicated}, {by_columns, by_columns}, {.of = joined<Attention>}},
 };
@@ -131,7 +147,9 @@ std::span<const OpType> attention_ops() {
        .flops = attention_flops,
        .workspace = attention_workspace,
        .ways = attention_ways,
-       .fit = fit_attention},
+       .fit = fit_attention,
+       .forward = attention_forward,
+       .emits_itself = true},
       {.record = record<AttentionGrad>(), .flops = attention_grad_flops, .ways = attention_grad_ways},
       {.record = record<CacheAppend>()},
       {.record = record<AttentionCached>(), .flops = attention_cached_flops},

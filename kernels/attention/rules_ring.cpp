@@ -18,6 +18,7 @@
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
 #include "kernels/elementwise/record.hpp"
+#include "kernels/sinks/rules.hpp"
 #include "model/attention_span.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
@@ -49,6 +50,7 @@ class Ring {
   }
 
   int ranks() const { return ranks_; }
+  const Attention& attention() const { return attention_; }
 
   /// A tensor of the shape of another.
   TensorId like(std::string_view what, DType dtype, TensorId other) {
@@ -75,7 +77,7 @@ class Ring {
   template <class Record>
   Record part(int step, bool accumulate) const {
     Record record;
-    static_cast<Attention&>(record) = attention_;
+    static_cast<Attention&>(record) = without_sinks(attention_);
     record.ranks = ranks_;
     record.queries_at = queries_at_;
     record.keys_at = program_.token_order.part(tokens_, ranks_, (index_ + ranks_ - step) % ranks_);
@@ -116,6 +118,7 @@ void ring_attention_forward(Program& p, const Operands& operands, const model::N
     held = next;
   }
   ring.emit(AttentionMerge{}, sums, {o, lse});
+  emit_sinks(p, operands, n, ring.attention());
 }
 
 /// The backward of one node, whose keys and values go round the other way.
@@ -223,6 +226,7 @@ class RingBackward {
 };
 
 void ring_attention_adjoint(Tape& t, const model::Node& n) {
+  sinks_adjoint(t, n, record_of<RingAttention>(n.attributes));
   RingBackward(t, n).run();
 }
 
@@ -240,9 +244,10 @@ double part_grad_flops(const Program& p, const Op& op) {
   return 2.5 * part_flops(p, op);
 }
 
-/// Heads, over the tensor axis.
+/// Heads, and where their sinks begin, over the tensor axis.
 void fit_ring(model::Node& node, const PartOfNode& part) {
   edit<RingAttention>(node.attributes, [&](RingAttention& a) {
+    fit_sinks(a, part);
     a.heads = a.heads * part.inputs[Attention::q].shape[1] / part.inputs[Attention::q].whole[1];
     a.kv_heads = a.kv_heads * part.inputs[Attention::k].shape[1] / part.inputs[Attention::k].whole[1];
   });
@@ -254,9 +259,10 @@ bool goes_round(const Attributes& a, AxisSet axes) {
 }
 
 constexpr Way ring_attention_ways[] = {
-    {{by_rows, by_rows, by_rows, by_rows}, {by_rows, by_rows}, {.of = goes_round}},
-    {{by_rows, replicated, replicated, by_rows}, {by_rows, by_rows}},
-    {{by_columns, by_columns, by_columns, replicated}, {by_columns, by_columns}},
+    {{by_rows, by_rows, by_rows, by_rows, replicated}, {by_rows, by_rows}, {.of = goes_round}},
+    {{by_rows, replicated, replicated, by_rows, replicated}, {by_rows, by_rows}},
+    {{by_columns, by_columns, by_columns, replicated, by_rows}, {by_columns, by_columns}},
+    {{by_columns, by_columns, by_columns, replicated, replicated}, {by_columns, by_columns}},
 };
 
 // Of keys that are a part of their sequence the check of placements keeps account (verify/ring_check.hpp).

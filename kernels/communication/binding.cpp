@@ -41,6 +41,16 @@ Bound bind_all_to_all(const Binding& b) {
                                    b.in(Op::x).bytes() / comm.size())};
 }
 
+Bound bind_all_to_all_rows(const Binding& b) {
+  using Op = program::AllToAllRows;
+  runtime::Communicator& comm = group(b);
+  const program::Tensor& x = b.in(Op::x);
+  const std::int32_t* const sizes =
+      b.input<std::int32_t>(Op::sizes) + (b.record<Op>().back ? comm.size() : 0);
+  return {nullptr, comm.all_to_all_rows(b.input<std::byte>(Op::x), b.output<std::byte>(Op::y),
+                                        x.shape[0] / comm.size(), x.bytes() / x.shape[0], sizes)};
+}
+
 Bound bind_shift(const Binding& b) {
   using Op = program::Shift;
   return {nullptr, group(b).shift(b.input<std::byte>(Op::x), b.output<std::byte>(Op::y), b.in(Op::x).bytes(),
@@ -92,6 +102,7 @@ std::span<const KernelRow> communication_kernels() {
       {program::ReduceScatter::op, bind_reduce_scatter},
       {program::AllReduce::op, bind_all_reduce},
       {program::AllToAll::op, bind_all_to_all},
+      {program::AllToAllRows::op, bind_all_to_all_rows},
       {program::Shift::op, bind_shift},
       {program::Broadcast::op, bind_broadcast},
       {program::Send::op, bind_send},

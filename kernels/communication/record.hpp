@@ -121,6 +121,17 @@ struct AllReduce : NoConstants {
 struct AllToAll : OneToOne {
   static constexpr std::string_view op = "all_to_all";
 };
+/// x [N slot, d], sizes -> y [N slot, d]: exchanges slots as AllToAll does, but only the first rows of
+/// each. sizes, int32, are the numbers of rows that go to each member, that come from each, and again that go
+/// to each. With `back` the rows that came are sent, and those that went are received.
+struct AllToAllRows {
+  static constexpr std::string_view op = "all_to_all_rows";
+  enum In : std::size_t { x, sizes };
+  enum Out : std::size_t { y };
+  static constexpr Count reads = 2, writes = 1;
+  bool back = false;
+  static constexpr auto fields() { return std::tuple{Given{"back", &AllToAllRows::back}}; }
+};
 /// x -> y: x of the member `peer` places before this one in the ring.
 struct Shift : OneToOne {
   static constexpr std::string_view op = "shift";

@@ -141,6 +141,7 @@ std::span<const OpType> communication_ops() {
       {.record = record<ReduceScatter>()},
       {.record = record<AllReduce>()},
       {.record = record<AllToAll>()},
+      {.record = record<AllToAllRows>()},
       {.record = record<Shift>()},
       {.record = record<Broadcast>()},
       {.record = record<Send>()},

@@ -20,6 +20,7 @@ void scale_adjoint(Tape& t, const model::Node& n) {
 
 constexpr Way add_ways[] = {
     {{by_rows, by_rows}, {by_rows}},
+    {{routed, routed}, {routed}},
     {{by_columns, by_columns}, {by_columns}},
     {{partial, partial}, {partial}},
 };
@@ -29,6 +30,7 @@ constexpr Way linear_in_x[] = {
     {{by_rows}, {by_rows}},
     {{by_columns}, {by_columns}},
     {{partial}, {partial}},
+    {{routed}, {routed}},
 };
 
 /// An op that takes each element alone, and no part of a sum, has the first two of these.
@@ -43,7 +45,8 @@ std::span<const OpType> elementwise_ops() {
       {.record = record<SoftCap>(), .overlay = 1, .ways = element_by_element},
       {.record = record<Copy>(), .adjoint = pass_gradient, .ways = linear_in_x},
       {.record = record<OwnRows>()},
-      {.record = record<Cast>(), .ways = linear_in_x},
+      // The models cast constants alone, which every rank uses in the same way.
+      {.record = record<Cast>(), .ways = linear_in_x, .invariant_only = true},
       {.record = record<ZeroGaps>()},
       {.record = record<Release>()},
   };

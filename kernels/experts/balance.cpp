@@ -11,11 +11,22 @@ std::int64_t experts_of(std::int64_t sums) {
   return (sums - 3) / 2;
 }
 
+/// Outputs of a balance loss, and the scalars that dsums need; without dsums they may be null.
 template <class A>
-void run_balance(Exec& exec, const BalanceTeam<A>& team, Vector<double> losses) {
-  REQUIRE(losses.count == 2 && team.c.layers >= 1, "balance loss: {} losses of {} layers", losses.count,
-          team.c.layers);
-  for_shared_rows(exec, 1, 256, team);
+struct BalanceResults {
+  const StepScalars* scalars;
+  Vector<double> losses;
+  Vector<A> dsums;
+};
+
+template <class A>
+void run_balance(Exec& exec, const BalanceCoefficients& c, BalanceSums<A> sums, BalanceResults<A> results) {
+  REQUIRE(results.losses.count == 2 && c.layers >= 1 && sums.own.count == sums.all.count,
+          "balance loss: {} losses of {} layers, of {} sums and {} of all", results.losses.count, c.layers,
+          sums.own.count, sums.all.count);
+  for_shared_rows(exec, 1, 256,
+                  BalanceTeam<A>{c, experts_of(sums.own.count), sums.own.data, sums.all.data, results.scalars,
+                                 results.losses.data, results.dsums.data});
 }
 
 }  // namespace
@@ -52,20 +63,17 @@ void router_sums_backward(Exec& exec, RouterScore score, Vector<const A> dsums, 
 }
 
 template <class A>
-void balance_loss(Exec& exec, const BalanceCoefficients& coefficients, Vector<const A> sums,
+void balance_loss(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                   Vector<double> losses) {
-  run_balance(exec,
-              BalanceTeam<A>{coefficients, experts_of(sums.count), sums.data, nullptr, losses.data, nullptr},
-              losses);
+  run_balance(exec, coefficients, sums, {nullptr, losses, {}});
 }
 
 template <class A>
-void balance_loss_with_gradient(Exec& exec, const BalanceCoefficients& coefficients, Vector<const A> sums,
+void balance_loss_with_gradient(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                                 const StepScalars* scalars, Vector<double> losses, Vector<A> dsums) {
-  REQUIRE(dsums.count == sums.count, "balance loss: {} gradients of {} sums", dsums.count, sums.count);
-  run_balance(
-      exec, BalanceTeam<A>{coefficients, experts_of(sums.count), sums.data, scalars, losses.data, dsums.data},
-      losses);
+  REQUIRE(dsums.count == sums.own.count, "balance loss: {} gradients of {} sums", dsums.count,
+          sums.own.count);
+  run_balance(exec, coefficients, sums, {scalars, losses, dsums});
 }
 
 ZTRAIN_INSTANCE(router_sums, float)

@@ -26,14 +26,22 @@ struct BalanceCoefficients {
   double balance = 0, z = 0;
 };
 
-/// losses [2] of sums [2 E + 3]: sums' last element / layers x coefficient x (E sum_e c_e s_e / n^2, z / n).
+/// Sums [2 E + 3] of routers: own is of this micro-batch, and all of the larger one that it is a part of. all
+/// equals own if there is no larger one.
 template <class A>
-void balance_loss(Exec& exec, const BalanceCoefficients& coefficients, Vector<const A> sums,
+struct BalanceSums {
+  Vector<const A> own, all;
+};
+
+/// Writes losses [2]: w / layers x coefficient x (E sum_e c_e s_e / n^2, z / n). Scores s and squares z are
+/// from sums.own; choices c, tokens n and weights w are from sums.all.
+template <class A>
+void balance_loss(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                   Vector<double> losses);
 
 /// The same, and dsums [2 E + 3] times the loss scale.
 template <class A>
-void balance_loss_with_gradient(Exec& exec, const BalanceCoefficients& coefficients, Vector<const A> sums,
+void balance_loss_with_gradient(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                                 const StepScalars* scalars, Vector<double> losses, Vector<A> dsums);
 
 }  // namespace ztrain::kernels

@@ -98,7 +98,7 @@ template <class A>
 struct BalanceTeam {
   BalanceCoefficients c;
   std::int64_t count;
-  const A* sums;
+  const A *sums, *all;
   const StepScalars* scalars;
   double* losses;
   A* dsums;
@@ -107,9 +107,9 @@ struct BalanceTeam {
 
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t) const {
-    const A *const chosen = sums, *const scores = sums + count;
-    const double tokens = static_cast<double>(sums[2 * count]);
-    const double weight = static_cast<double>(sums[2 * count + 2]) / static_cast<double>(c.layers);
+    const A *const chosen = all, *const scores = sums + count;
+    const double tokens = static_cast<double>(all[2 * count]);
+    const double weight = static_cast<double>(all[2 * count + 2]) / static_cast<double>(c.layers);
     const double balance = c.balance * weight * static_cast<double>(count) / (tokens * tokens),
                  z = c.z * weight / tokens;
     double even = 0;

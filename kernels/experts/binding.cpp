@@ -153,10 +153,20 @@ kernels::BalanceCoefficients coefficients(const Binding& b) {
   return {record.layers, record.balance, record.z};
 }
 
+Bound bind_own_sums(const Binding& b) {
+  return launch(b, kernels::copy, b.input<std::byte>(OwnSums::x), b.output<std::byte>(OwnSums::y),
+                b.in(OwnSums::x).bytes());
+}
+
+template <class Op, class A>
+kernels::BalanceSums<A> balance_sums(const Binding& b) {
+  return {in_vector<A>(b, Op::sums), in_vector<A>(b, b.op.inputs.size() > Op::all ? Op::all : Op::sums)};
+}
+
 Bound bind_balance_loss(const Binding& b) {
   using Op = BalanceLoss;
   return with_logits(b.in(Op::sums).dtype, [&]<class A>() {
-    return launch(b, kernels::balance_loss<A>, coefficients<Op>(b), in_vector<A>(b, Op::sums),
+    return launch(b, kernels::balance_loss<A>, coefficients<Op>(b), balance_sums<Op, A>(b),
                   out_vector<double>(b, Op::losses));
   });
 }
@@ -164,7 +174,7 @@ Bound bind_balance_loss(const Binding& b) {
 Bound bind_balance_loss_grad(const Binding& b) {
   using Op = BalanceLossGrad;
   return with_logits(b.in(Op::sums).dtype, [&]<class A>() {
-    return launch(b, kernels::balance_loss_with_gradient<A>, coefficients<Op>(b), in_vector<A>(b, Op::sums),
+    return launch(b, kernels::balance_loss_with_gradient<A>, coefficients<Op>(b), balance_sums<Op, A>(b),
                   b.input<StepScalars>(Op::scalars), out_vector<double>(b, Op::losses),
                   out_vector<A>(b, Op::dsums));
   });
@@ -186,6 +196,7 @@ std::span<const KernelRow> experts_kernels() {
       {GateRowsGrad::op, bind_gate_rows_grad},
       {RouterSums::op, bind_router_sums},
       {RouterSumsGrad::op, bind_router_sums_grad},
+      {OwnSums::op, bind_own_sums},
       {BalanceLoss::op, bind_balance_loss},
       {BalanceLossGrad::op, bind_balance_loss_grad},
   };

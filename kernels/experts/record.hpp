@@ -71,8 +71,11 @@ struct SortByExpert {
   enum In : std::size_t { experts };
   enum Out : std::size_t { slots, offsets, workspace };
   static constexpr Count reads = 1, writes{2, 3};
-  std::int64_t count = 0;  ///< E
-  static constexpr auto fields() { return std::tuple{Given{"count", &SortByExpert::count}}; }
+  std::int64_t count = 0;   ///< E
+  bool own_tokens = false;  ///< each rank of `tensor`, too, sorts the choices of its own tokens alone
+  static constexpr auto fields() {
+    return std::tuple{Given{"count", &SortByExpert::count}, Unusual{"own_tokens", &SortByExpert::own_tokens}};
+  }
 };
 
 /// x [T, d], slots [T, k] -> rows [T k, d]: rows[slots[t, j]] = x[t].
@@ -142,7 +145,7 @@ struct RouterSums {
                       Unusual{"padding", &RouterSums::padding}};
   }
 };
-/// dsums [2 E + 3], logits [T, E] -> dlogits [T, E]: of the scores' sums and of logsumexp^2.
+/// dsums [2 E + 3], logits [T, E] -> dlogits [T, E], through the sums of scores and of logsumexp^2.
 struct RouterSumsGrad {
   static constexpr std::string_view op = "router_sums_grad";
   enum In : std::size_t { dsums, logits };
@@ -155,15 +158,26 @@ struct RouterSumsGrad {
   }
 };
 
-/// sums [2 E + 3], which RouterSums of `layers` layers add up to -> losses [2], fp64: what the balance loss
-/// (Fedus et al., "Switch transformers", 2021, as transformers has it: E sum_e f_e P_e, f and P averages over
-/// the tokens of all layers) and the z-loss (the mean of logsumexp^2; Zoph et al., "ST-MoE", 2022) add to the
-/// sum of weighted losses: coefficient x loss x the micro-batch's loss weights.
+/// A node: sums [2 E + 3] -> their sum over the micro-batches that ranks with other sequences have at once.
+struct ShareSums : OneToOne {
+  static constexpr std::string_view op = "share_sums";
+};
+/// sums [2 E + 3] -> the same numbers, as this rank's term of the sum that ShareSums makes.
+struct OwnSums : OneToOne {
+  static constexpr std::string_view op = "own_sums";
+};
+
+/// sums [2 E + 3], (all [2 E + 3]) -> losses [2], fp64. `sums` is the sum of RouterSums of `layers` layers.
+/// The losses are the terms of the balance loss and of the z-loss in the sum of weighted losses: coefficient
+/// x loss x the micro-batch's loss weights. The balance loss is E sum_e f_e P_e, as in transformers, with
+/// averages f and P over the tokens of all layers (Fedus et al., "Switch transformers", 2021). The z-loss is
+/// the mean of logsumexp^2 (Zoph et al., "ST-MoE", 2022). `all` has the sums of a larger micro-batch of which
+/// this one is a part; the losses are then this part's terms of the larger one's losses.
 struct BalanceLoss {
   static constexpr std::string_view op = "balance_loss";
-  enum In : std::size_t { sums };
+  enum In : std::size_t { sums, all };
   enum Out : std::size_t { losses };
-  static constexpr Count reads = 1, writes = 1;
+  static constexpr Count reads{1, 2}, writes = 1;
   std::int64_t layers = 1;
   double balance = 0, z = 0;  ///< coefficients
   static constexpr auto fields() {
@@ -171,12 +185,12 @@ struct BalanceLoss {
                       Given{"z", &BalanceLoss::z}};
   }
 };
-/// sums, scalars -> losses [2], dsums [2 E + 3], which is multiplied by the loss scale.
+/// sums, scalars, (all) -> losses [2], dsums [2 E + 3], which is multiplied by the loss scale.
 struct BalanceLossGrad {
   static constexpr std::string_view op = "balance_loss_grad";
-  enum In : std::size_t { sums, scalars };
+  enum In : std::size_t { sums, scalars, all };
   enum Out : std::size_t { losses, dsums };
-  static constexpr Count reads = 2, writes = 2;
+  static constexpr Count reads{2, 3}, writes = 2;
   std::int64_t layers = 1;
   double balance = 0, z = 0;
   static constexpr auto fields() {

@@ -84,6 +84,7 @@ void gate_rows_adjoint(Tape& t, const model::Node& n) {
 
 // A rank that has some of the tokens has rows of its own, sorted by expert. Over `tensor` the experts'
 // matrices are cut, so that every rank needs the rows of all tokens: experts of all tokens are sorted there.
+// If ranks of `tensor` divide the experts, each sorts those of its own tokens.
 
 constexpr Way router_ways[] = {
     {{by_rows, replicated, replicated}, {by_rows}},
@@ -98,8 +99,12 @@ constexpr Way route_grad_ways[] = {
     {{partial, replicated, replicated}, {partial}},
 };
 
+bool sorts_own_tokens(const Attributes& a, AxisSet axes) {
+  return axes.without(token_axes).empty() || record_of<SortByExpert>(a).own_tokens;
+}
+
 constexpr Way sort_ways[] = {
-    {{by_rows}, {by_rows, by_rows}, {.nodes_over = token_axes}},
+    {{by_rows}, {by_rows, by_rows}, {.of = sorts_own_tokens}},
 };
 
 constexpr Way permute_ways[] = {

@@ -1,9 +1,14 @@
 // Losses that keep routing even.
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/experts/record.hpp"
+#include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/expand.hpp"
 #include "program/passes/tape.hpp"
@@ -28,9 +33,23 @@ void balance_loss_adjoint(Tape& t, const model::Node& n) {
   const auto loss = record_of<BalanceLoss>(n.attributes);
   const model::ValueId sums = n.inputs[BalanceLoss::sums];
   t.contribute(sums, [&](TensorId dsums) {
-    t.emit(BalanceLossGrad{loss.layers, loss.balance, loss.z}, n.name, {t.tensor(sums), t.scalars()},
+    std::vector<TensorId> inputs{t.tensor(sums), t.scalars()};
+    if (n.inputs.size() > BalanceLoss::all) inputs.push_back(t.tensor(n.inputs[BalanceLoss::all]));
+    t.emit(BalanceLossGrad{loss.layers, loss.balance, loss.z}, n.name, std::move(inputs),
            {t.tensor(n.outputs[BalanceLoss::losses]), dsums});
   });
+}
+
+/// Sums over the micro-batches that ranks have at once, as if they were parts of one.
+void share_sums(Program& p, const Operands& o, const model::Node& n) {
+  const TensorId sums = o.inputs[ShareSums::x], all = o.outputs[ShareSums::y];
+  if (p.mesh.size(sequence_axes) == 1) return emit_copy(p, n.name, sums, all, o.action);
+  Tensor term = p.tensor(all);
+  term.name = fmt::format("{}.own.{}", n.name, o.action.micro);
+  const TensorId own = p.add(std::move(term));
+  add_op(p, OwnSums{}, n.name, o.action, {sums}, {own});
+  emit_all_reduce(p, n.name, own, all, sequence_axes, o.action);
+  move_to_exchange(p);
 }
 
 // A loss is of one micro-batch: ranks that have a part of its tokens add up their sums, ranks that have other
@@ -75,12 +94,20 @@ constexpr Way router_sums_grad_ways[] = {
     {{by_rows, by_rows}, {by_rows}, {.over = sequence_axes}},
 };
 
-constexpr Way balance_loss_ways[] = {
+constexpr Way share_sums_ways[] = {
+    {{by_rows}, {replicated}, {.over = sequence_axes}},
+};
+
+constexpr Way own_sums_ways[] = {
     {{by_rows}, {partial}, {.over = sequence_axes}},
 };
 
+constexpr Way balance_loss_ways[] = {
+    {{by_rows, replicated}, {partial}, {.over = sequence_axes}},
+};
+
 constexpr Way balance_loss_grad_ways[] = {
-    {{by_rows, replicated}, {partial, by_rows}, {.over = sequence_axes}},
+    {{by_rows, replicated, replicated}, {partial, by_rows}, {.over = sequence_axes}},
 };
 
 }  // namespace
@@ -96,6 +123,8 @@ std::span<const OpType> experts_balance_ops() {
       {.record = record<RouterSumsGrad>(),
        .ways = router_sums_grad_ways,
        .number = number_padding<RouterSumsGrad, RouterSumsGrad::logits>},
+      {.record = record<ShareSums>(), .ways = share_sums_ways, .forward = share_sums, .kept = true},
+      {.record = record<OwnSums>(), .ways = own_sums_ways},
       {.record = record<BalanceLoss>(),
        .adjoint = balance_loss_adjoint,
        .forward_with_gradient = true,

@@ -18,11 +18,19 @@ struct GroupedLinear {
   static constexpr Count reads{3, 4}, writes{1, 2};
   /// As Linear's.
   std::int64_t adds_bias = -1;
-  static constexpr auto fields() { return std::tuple{Unusual{"adds_bias", &GroupedLinear::adds_bias}}; }
+  std::int64_t even_rows = 0;  ///< rows of all groups together if tokens choose evenly; 0: R
+  static constexpr auto fields() {
+    return std::tuple{Unusual{"adds_bias", &GroupedLinear::adds_bias},
+                      Unusual{"even_rows", &GroupedLinear::even_rows}};
+  }
 };
 struct GroupedLinearGrad {
   bool accumulate = false;
-  static constexpr auto fields() { return std::tuple{Given{accumulate_key, &GroupedLinearGrad::accumulate}}; }
+  std::int64_t even_rows = 0;
+  static constexpr auto fields() {
+    return std::tuple{Given{accumulate_key, &GroupedLinearGrad::accumulate},
+                      Unusual{"even_rows", &GroupedLinearGrad::even_rows}};
+  }
 };
 /// dy [R, n], offsets, weight -> dx [R, k], workspace: dx = dy W_e.
 struct GroupedLinearGradInput : GroupedLinearGrad {

@@ -8,13 +8,17 @@
 namespace ztrain::program {
 namespace {
 
-/// 2 R n k. A buffer of R rows may have rows that belong to no group, so this is an upper bound.
+/// Returns the rows that cost FLOPs. A buffer of R rows may have rows that belong to no group.
+double rows_of_groups(const Program& p, const Op& op) {
+  const std::int64_t even = op.attributes.integer("even_rows", 0);
+  return even > 0 ? static_cast<double>(even) : dim(p, op.inputs[0], 0);
+}
 double grouped_flops(const Program& p, const Op& op) {
-  return 2 * dim(p, op.inputs[0], 0) * dim(p, op.inputs[2], 1) * dim(p, op.inputs[2], 2);
+  return 2 * rows_of_groups(p, op) * dim(p, op.inputs[2], 1) * dim(p, op.inputs[2], 2);
 }
 double grouped_weight_flops(const Program& p, const Op& op) {
   using enum GroupedLinearGradWeight::In;
-  return 2 * dim(p, op.inputs[dy], 0) * dim(p, op.inputs[dy], 1) * dim(p, op.inputs[x], 1);
+  return 2 * rows_of_groups(p, op) * dim(p, op.inputs[dy], 1) * dim(p, op.inputs[x], 1);
 }
 
 /// C has [R, n] or [E, m, n] elements; operand 0 is A [R, k], or its transpose with R = k.
@@ -27,10 +31,11 @@ std::int64_t grouped_workspace(const Program& p, const Op& op) {
 
 void grouped_adjoint(Tape& t, const model::Node& n) {
   using Op = GroupedLinear;
+  const std::int64_t even_rows = record_of<Op>(n.attributes).even_rows;
   const auto emit = [&]<class Record>(Record, model::ValueId of, std::vector<TensorId> inputs) {
     if (!t.wants(of)) return;
     const GradientTarget target = t.target(of);
-    t.emit(Record{{target.accumulate}}, n.name, std::move(inputs), {target.tensor});
+    t.emit(Record{{target.accumulate, even_rows}}, n.name, std::move(inputs), {target.tensor});
     t.reads(target);
   };
   const TensorId dy = t.gradient(n.outputs[Op::y]), offsets = t.tensor(n.inputs[Op::offsets]);
@@ -52,13 +57,14 @@ bool every_rank_adds_group_bias(const Attributes& a) {
   return record_of<GroupedLinear>(a).adds_bias < 0;
 }
 
-// As those of a linear layer. Parts of the rows have offsets of their own; where columns are cut, the offsets
-// are the same.
+// As those of a linear layer. Parts of the rows have offsets of their own. If columns are cut, all ranks have
+// the same offsets. Ranks that divide the experts have the rows of their own experts.
 constexpr Way grouped_ways[] = {
     {{by_rows, by_rows, replicated, replicated}, {by_rows}},
     {{replicated, replicated, split(1), split(1)}, {by_columns}, {.says = every_rank_adds_group_bias}},
     {{by_columns, replicated, split(2), invariant}, {partial}},
     {{partial, replicated, replicated, invariant}, {partial}},
+    {{routed, routed, split(0), split(0)}, {routed}},
 };
 
 constexpr Way grouped_grad_input_ways[] = {
@@ -66,18 +72,20 @@ constexpr Way grouped_grad_input_ways[] = {
     {{by_columns, replicated, split(1)}, {partial}},
     {{replicated, replicated, split(2)}, {by_columns}},
     {{partial, replicated, replicated}, {partial}},
+    {{routed, routed, split(0)}, {routed}},
 };
 
 constexpr Way grouped_grad_weight_ways[] = {
     {{by_rows, by_rows, by_rows}, {partial}},           {{by_columns, replicated, replicated}, {split(1)}},
     {{replicated, replicated, by_columns}, {split(2)}}, {{partial, replicated, replicated}, {partial}},
-    {{replicated, replicated, partial}, {partial}},
+    {{replicated, replicated, partial}, {partial}},     {{routed, routed, routed}, {split(0)}},
 };
 
 constexpr Way grouped_grad_bias_ways[] = {
     {{by_rows, by_rows}, {partial}},
     {{by_columns, replicated}, {split(1)}},
     {{partial, replicated}, {partial}},
+    {{routed, routed}, {split(0)}},
 };
 
 }  // namespace

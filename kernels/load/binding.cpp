@@ -49,12 +49,26 @@ Bound bind_experts_partials(const Binding& b) {
   }};
 }
 
+template <class T>
+Bound bind_move_of(const Binding& b) {
+  using Op = program::MoveBiases;
+  const Op record = b.record<Op>();
+  return launch(b, kernels::move_biases<T>, in_matrix<double>(b, Op::counts),
+                b.input<StepScalars>(Op::scalars), record.speed,
+                kernels::ChoiceBiases<T>{b.output<T>(Op::moved), record.stride});
+}
+
+Bound bind_move_biases(const Binding& b) {
+  return b.out(0).dtype == DType::f64 ? bind_move_of<double>(b) : bind_move_of<float>(b);
+}
+
 }  // namespace
 
 std::span<const KernelRow> load_kernels() {
   static constexpr KernelRow rows[] = {
       {program::ExpertCounts::op, bind_expert_counts},
       {program::ExpertsPartials::op, bind_experts_partials},
+      {program::MoveBiases::op, bind_move_biases},
   };
   return rows;
 }

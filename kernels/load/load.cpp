@@ -41,7 +41,29 @@ void largest_load(Exec& exec, Matrix<const double> counts, bool counts_idle, dou
       });
 }
 
+template <class T>
+void move_biases(Exec& exec, Matrix<const double> counts, const StepScalars* scalars, double speed,
+                 ChoiceBiases<T> biases) {
+  for_rows(
+      exec, counts.rows * counts.cols, KOKKOS_LAMBDA(const std::int64_t i) {
+        if (scalars->found_inf != 0) return;
+        const std::int64_t layer = i / counts.cols, expert = i % counts.cols;
+        const double* const of_layer = counts.data + layer * counts.cols;
+        double sum = 0;
+        for (std::int64_t e = 0; e < counts.cols; ++e) sum += of_layer[e];
+        // Both sides are whole numbers, so the comparison is exact.
+        const double over = of_layer[expert] * static_cast<double>(counts.cols) - sum;
+        T& bias = biases.data[layer * biases.stride + expert];
+        if (over < 0) bias += static_cast<T>(speed);
+        if (over > 0) bias -= static_cast<T>(speed);
+      });
+}
+
 template void count_experts<float>(Exec&, Matrix<const float>, Vector<double>);
 template void count_experts<double>(Exec&, Matrix<const double>, Vector<double>);
+template void move_biases<float>(Exec&, Matrix<const double>, const StepScalars*, double,
+                                 ChoiceBiases<float>);
+template void move_biases<double>(Exec&, Matrix<const double>, const StepScalars*, double,
+                                  ChoiceBiases<double>);
 
 }  // namespace ztrain::kernels

@@ -31,9 +31,10 @@ Bound bind_rope_table(const Binding& b) {
 Bound bind_rope(const Binding& b) {
   const auto record = b.record<Rope>();
   return with_type(b.out(0).dtype, [&]<class T>() {
-    return launch(b, kernels::rope_apply<T>, in_matrix<T>(b, Rope::x), in_matrix<acc_t<T>>(b, Rope::table),
-                  kernels::RopeForm{record.inverse, record.heads, record.head_dim, record.interleaved},
-                  out_matrix<T>(b, Rope::y));
+    return launch(
+        b, kernels::rope_apply<T>, in_matrix<T>(b, Rope::x), in_matrix<acc_t<T>>(b, Rope::table),
+        kernels::RopeForm{record.inverse, record.heads, record.head_dim, record.from, record.interleaved},
+        out_matrix<T>(b, Rope::y));
   });
 }
 

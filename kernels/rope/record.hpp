@@ -48,7 +48,7 @@ struct RopeTable {
   }
 };
 /// x [T, heads * head_dim], table -> y. heads: how many of each row are turned; 0: all.
-/// The first elements of each head are rotated, as many as the table has columns.
+/// Elements of each head are rotated, from `from` on as many as the table has columns.
 struct Rope {
   static constexpr std::string_view op = "rope";
   enum In : std::size_t { x, table };
@@ -57,10 +57,12 @@ struct Rope {
   bool inverse = false;
   std::int64_t heads = 0;
   std::int64_t head_dim = 0;  ///< 0: the table's columns
-  bool interleaved = false;   ///< whether pairs are neighbours, (2i, 2i + 1), not (i, i + width / 2)
+  std::int64_t from = 0;
+  bool interleaved = false;  ///< whether pairs are neighbours, (2i, 2i + 1), not (i, i + width / 2)
   static constexpr auto fields() {
     return std::tuple{Given{"inverse", &Rope::inverse}, Unusual{"heads", &Rope::heads},
-                      Unusual{"head_dim", &Rope::head_dim}, Unusual{"interleaved", &Rope::interleaved}};
+                      Unusual{"head_dim", &Rope::head_dim}, Unusual{"from", &Rope::from},
+                      Unusual{"interleaved", &Rope::interleaved}};
   }
 };
 

@@ -111,27 +111,32 @@ void rope_table(Exec& exec, Vector<const std::int32_t> positions, const RopeFreq
 template <class T>
 void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, const RopeForm& form,
                 Matrix<T> y) {
-  const std::int64_t hd = form.head_dim > 0 ? form.head_dim : table.cols, heads = form.heads;
-  REQUIRE(y.rows == x.rows && y.cols == x.cols && table.rows == x.rows && table.cols > 0 &&
-              table.cols <= hd && x.cols % hd == 0 && table.cols % 2 == 0 && heads >= 0 &&
+  const std::int64_t hd = form.head_dim > 0 ? form.head_dim : table.cols, heads = form.heads,
+                     from = form.from;
+  REQUIRE(y.rows == x.rows && y.cols == x.cols && table.rows == x.rows && table.cols > 0 && from >= 0 &&
+              from + table.cols <= hd && x.cols % hd == 0 && table.cols % 2 == 0 && heads >= 0 &&
               heads * hd <= x.cols,
-          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}], for {} heads of {}", x.rows, x.cols,
-          y.rows, y.cols, table.rows, table.cols, heads, hd);
+          "rope: x is [{}, {}], but y is [{}, {}] and the table [{}, {}], for {} heads of {} from element {} "
+          "on",
+          x.rows, x.cols, y.rows, y.cols, table.rows, table.cols, heads, hd, from);
   const std::int64_t half = table.cols / 2, width = x.cols, turned = heads > 0 ? heads * hd : width;
   const bool in_place = x.data == y.data, interleaved = form.interleaved;
-  const std::int64_t rest = in_place ? 0 : width - turned, tail = in_place ? 0 : hd - 2 * half;
+  // Elements of a head before the turned ones, and behind these.
+  const std::int64_t rest = in_place ? 0 : width - turned, lead = in_place ? 0 : from,
+                     tail = in_place ? 0 : hd - from - 2 * half;
   const acc_t<T> sign = form.inverse ? -1 : 1;
   // A pack of pairs for each lane of a GPU, a head at a time on a CPU.
   const std::int64_t span = on_gpu ? pack : half, tail_span = on_gpu ? pack : hd;
   const int pieces = static_cast<int>(ceil_div(half, span)), items = static_cast<int>(turned / hd) * pieces;
-  const int tails = static_cast<int>(ceil_div(tail, tail_span)),
+  const int leads = static_cast<int>(ceil_div(lead, tail_span)),
+            tails = leads + static_cast<int>(ceil_div(tail, tail_span)),
             tail_items = static_cast<int>(turned / hd) * tails;
   for_wide_rows(
       exec, x.rows, turned / 2, KOKKOS_LAMBDA(const Lanes& lanes, const std::int64_t row) {
         const acc_t<T>* const angles = table.data + row * 2 * half;
         lanes.items(items, [&](const int item) {
           const std::int64_t head = on_gpu ? item / pieces : item, part = on_gpu ? item % pieces : 0;
-          const std::int64_t at = row * width + head * hd, begin = part * span;
+          const std::int64_t at = row * width + head * hd + from, begin = part * span;
           const RowPiece p{begin, span < half - begin ? span : half - begin};
           if (interleaved) {
             const Piece<2 * pack> pairs{2 * begin, 2 * p.length};
@@ -143,9 +148,12 @@ void rope_apply(Exec& exec, Matrix<const T> x, Matrix<const acc_t<T>> table, con
                     p.out(y.data + at), p.out(y.data + at + half), p.n());
         });
         lanes.items(tail_items, [&](const int item) {
-          const std::int64_t at = row * width + item / tails * hd + 2 * half,
-                             begin = item % tails * tail_span;
-          RowPiece{begin, tail_span < tail - begin ? tail_span : tail - begin}.copy(x.data + at, y.data + at);
+          const bool before = item % tails < leads;
+          const std::int64_t first = before ? 0 : from + 2 * half, count = before ? lead : tail;
+          const std::int64_t at = row * width + item / tails * hd + first,
+                             begin = (item % tails - (before ? 0 : leads)) * tail_span;
+          RowPiece{begin, tail_span < count - begin ? tail_span : count - begin}.copy(x.data + at,
+                                                                                      y.data + at);
         });
         lanes.each(rest, [&](const std::int64_t begin, const std::int64_t length) {
           RowPiece{turned + begin, length}.copy(x.data + row * width, y.data + row * width);

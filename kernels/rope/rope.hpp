@@ -16,6 +16,7 @@ namespace ztrain::kernels {
 struct RopeForm {
   bool inverse = false;
   std::int64_t heads = 0, head_dim = 0;
+  std::int64_t from = 0;  ///< first element of each head that is turned
   bool interleaved = false;
 };
 

@@ -49,7 +49,9 @@ Bound bind_step_partials(const Binding& b) {
 Bound bind_finish_step(const Binding& b) {
   using Op = program::FinishStep;
   const Vector<const StepPartial> partials{b.input<StepPartial>(Op::partials), b.in(Op::partials).shape[0]};
-  return launch(b, kernels::finish_step, partials, b.output<StepScalars>(Op::finished));
+  const double* const overflows =
+      b.op.inputs.size() > Op::overflows ? b.input<double>(Op::overflows) : nullptr;
+  return launch(b, kernels::finish_step, partials, overflows, b.output<StepScalars>(Op::finished));
 }
 
 }  // namespace

@@ -32,12 +32,13 @@ struct StepPartials {
                       Given{"counts_loss", &StepPartials::counts_loss}};
   }
 };
-/// partials StepPartial [ranks], scalars -> scalars.
+/// partials StepPartial [ranks], scalars, (overflows fp64 [1]) -> scalars. A step with overflows is not taken
+/// (rows_left_out of StepScalars).
 struct FinishStep : NoConstants {
   static constexpr std::string_view op = "finish_step";
-  enum In : std::size_t { partials, scalars };
+  enum In : std::size_t { partials, scalars, overflows };
   enum Out : std::size_t { finished };
-  static constexpr Count reads = 2, writes = 1;
+  static constexpr Count reads{2, 3}, writes = 1;
 };
 
 }  // namespace ztrain::program

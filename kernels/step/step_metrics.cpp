@@ -78,7 +78,8 @@ void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out
   add_in_batches(exec, terms, out);
 }
 
-void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars) {
+void finish_step(Exec& exec, Vector<const StepPartial> partials, const double* overflows,
+                 StepScalars* scalars) {
   for_rows(
       exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
         StepPartial sum;
@@ -89,6 +90,7 @@ void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* sc
           sum.squares.add(partial.squares);
         }
         write_scalars(sum.loss_sum, sum.weight_sum, sum.squares.value(), *scalars);
+        if (overflows != nullptr && *overflows > 0) scalars->found_inf = StepScalars::rows_left_out;
       });
 }
 

@@ -40,7 +40,9 @@ void sum_exact(Exec& exec, std::span<const ExactSum* const> terms, ExactSum* out
 ///   clip = max_norm > 0 ? min(1, max_norm / (gradient_norm + 1e-6)) : 1,
 ///   gradient_multiplier = clip / valid_tokens / loss_scale, found_inf = gradient_norm is not finite.
 /// Without valid tokens loss, norm and multiplier are 0, and found_inf tells whether the sum of squares is
-/// finite. scalars: on the device; the members that the host writes are read only.
-void finish_step(Exec& exec, Vector<const StepPartial> partials, StepScalars* scalars);
+/// finite. overflows: null, or a sum that makes found_inf StepScalars::rows_left_out where it is not 0.
+/// scalars: on the device; the members that the host writes are read only.
+void finish_step(Exec& exec, Vector<const StepPartial> partials, const double* overflows,
+                 StepScalars* scalars);
 
 }  // namespace ztrain::kernels

@@ -166,6 +166,7 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
       checkpoint::require_weights(deck.model.from, parameters,
                                   {.leaves_head = leaves_head,
                                    .added = checkpoint::added_rows(deck),
+                                   .may_lack = checkpoint::drawn_parameters(deck.model),
                                    .architecture = &config::find_architecture(deck.model.family)});
   console.print(
       fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));

@@ -95,7 +95,8 @@ std::string mesh_of(const json& metadata) {
   std::string text;
   for (const char* axis : {"pipeline", "replicate", "shard", "context", "tensor"})
     text += (text.empty() ? "" : " x ") + said(mesh, axis);
-  return text + " (pipeline x replicate x shard x context x tensor)";
+  text += " (pipeline x replicate x shard x context x tensor)";
+  return mesh.contains("expert") ? text + fmt::format(", experts over {}", said(mesh, "expert")) : text;
 }
 
 /// Describes the states in the order in which the checkpoint has them.

@@ -8,7 +8,7 @@
 
 namespace ztrain {
 
-enum class Axis : std::uint8_t { pipeline, replicate, shard, ring, context, tensor };
+enum class Axis : std::uint8_t { pipeline, replicate, shard, expert, ring, context, tensor };
 
 /// Says what the ranks of an axis divide among them. Which inputs are split, where state is cut and over what
 /// gradients are summed follows from this.
@@ -24,6 +24,7 @@ inline constexpr AxisRow axis_table[] = {
     {.name = "pipeline"},
     {.name = "replicate", .deals_sequences = true},
     {.name = "shard", .deals_sequences = true, .cuts_state = true},
+    {.name = "expert", .deals_sequences = true, .cuts_state = true, .follows = true},
     {.name = "ring", .cuts_tokens = true, .cuts_state = true, .follows = true},
     {.name = "context", .cuts_tokens = true, .cuts_state = true},
     {.name = "tensor"},

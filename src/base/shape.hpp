@@ -1,5 +1,5 @@
 #pragma once
-// Tensor shapes (dims, outermost first), how they are cut over the ranks of the `tensor` axis, and indices.
+// Tensor shapes (dims, outermost first), how they are cut over the ranks of some axes, and indices.
 
 #include <algorithm>
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include "base/axes.hpp"
 
 namespace ztrain {
 
@@ -39,14 +41,15 @@ requires(std::is_integral_v<Id> || std::is_enum_v<Id>) constexpr std::size_t at(
   return static_cast<std::size_t>(id);
 }
 
-/// Says how a tensor is cut along dim into parts, one for each rank of the `tensor` axis. Families declare
-/// the cuts of their parameters; layout, checkpoints and optimizers read them. With dim -1 every rank holds
-/// the tensor whole. Parts are equal unless `begins` gives their ascending begins and then their end: parts +
-/// 1 elements.
+/// Says how a tensor is cut along dim into parts, one for each rank of `axes`. Families declare the cuts of
+/// their parameters; layout, checkpoints and optimizers read them. With dim -1 every rank holds the tensor
+/// whole. Parts are equal unless `begins` gives their ascending begins and then their end: parts + 1
+/// elements.
 struct TensorSlice {
   int dim = -1;
   int parts = 1;
   std::vector<std::int64_t> begins{};
+  AxisSet axes = Axis::tensor;
 
   bool whole() const { return dim < 0; }
   /// Returns where part `index` of a dim of `size` elements begins. For index = parts, returns where the last

@@ -188,7 +188,7 @@ class Loader {
     const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
-    const int tensor_index = parameter.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
+    const int tensor_index = ztrain::part_of(parameter.slice, place_.at);
     const auto rows = reader_.pieces(state, number);
     for (const PieceRow& row : rows) require_same_form(row, shard, parameter);
     const auto& written = reader_.catalog().parameters[static_cast<std::size_t>(number)];

@@ -105,7 +105,7 @@ PosixFile open_shard_file(const std::filesystem::path& folder, const FileEntry& 
 }
 
 bool same_slices(const TensorSlice& a, const TensorSlice& b) {
-  return a == b || (a.parts == 1 && b.parts == 1);
+  return (a.dim == b.dim && a.parts == b.parts && a.begins == b.begins) || (a.parts == 1 && b.parts == 1);
 }
 
 std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, std::int64_t count,

@@ -48,7 +48,7 @@ PieceRow row_of(const Piece& piece, const ParameterShape& parameter, const State
   if (!parameter.slice.whole()) {
     row.tensor_dim = parameter.slice.dim;
     row.tensor_parts = parameter.slice.parts;
-    row.tensor_index = place[Axis::tensor];
+    row.tensor_index = part_of(parameter.slice, place);
   }
   row.slice_begin = piece.slice_begin / form.granule;
   row.count = ceil_div(piece.count, form.granule);
@@ -74,7 +74,8 @@ class Planner {
       // A dataset above largest_dataset is split between two ranks' pieces. If a unit is that large, shards
       // must not be merged into one row.
       for (const FlatUnit& unit : part->layout.units())
-        keeps_cuts_ = keeps_cuts_ || unit.elements() * mesh[Axis::tensor] > largest_dataset;
+        keeps_cuts_ =
+            keeps_cuts_ || unit.elements() * mesh.size(slice_axes.without(unit.shard_axes)) > largest_dataset;
     }
     for (const SavePart* part : distinct)
       rows_.emplace(part, PartRows(part->layout, part->states, plan_.catalog));
@@ -116,10 +117,12 @@ class Planner {
     Index index{plan_.catalog, {}, {}, {}};
     for (int rank = 0; rank < mesh_.ranks(); ++rank) {
       const Coordinate place(mesh_, rank);
-      if (place.index_in(token_axes) > 0) continue;
-      for (const AxisSet axes : axes_of_shards(part_of(place).layout))
+      if (place.index_in(token_axes.without(slice_axes)) > 0) continue;
+      for (const AxisSet axes : axes_of_shards(part_of(place).layout)) {
+        if (place.index_in(axes) > 0) continue;
         for (const FormRow& found : rows_of({place, axes, 0, mesh_.size(axes)}))
           index.pieces.push_back(found.row);
+      }
     }
     std::ranges::sort(index.pieces, piece_before);
     require_complete(index);
@@ -149,9 +152,10 @@ class Planner {
     for (const int rank : ranks) {
       const Coordinate place(mesh_, rank);
       for (const AxisSet axes : axes_of_shards(part_of(place).layout)) {
-        if (place.index_in(token_axes.without(axes)) > 0) continue;
+        if (place.index_in(token_axes.without(axes | slice_axes)) > 0) continue;
         const int shard = place.index_in(axes);
-        const auto [known, fresh] = last.try_emplace({place.index_in(part_axes), axes.bits()}, runs.size());
+        const auto [known, fresh] =
+            last.try_emplace({place.index_in(part_axes.without(axes)), axes.bits()}, runs.size());
         if (!keeps_cuts_ && !fresh && runs[known->second].end == shard) {
           ++runs[known->second].end;
           continue;
@@ -300,9 +304,10 @@ std::vector<std::string> lines_of(const SavePart& part) {
     const std::string place = q.unit < 0 ? "on other ranks"
                                          : fmt::format("unit {}, elements {} to {}", q.unit, segment.begin,
                                                        segment.begin + segment.count);
-    lines.push_back(fmt::format("{} {}, {}, cut over dim {} into {} at [{}], shared with rank {}, {}", q.name,
-                                to_string(q.shape), q.trainable ? "trained" : "frozen", q.slice.dim,
-                                q.slice.parts, fmt::join(q.slice.begins, ", "), q.other_rank, place));
+    lines.push_back(fmt::format("{} {}, {}, cut over dim {} into {} at [{}] over {}, shared with rank {}, {}",
+                                q.name, to_string(q.shape), q.trainable ? "trained" : "frozen", q.slice.dim,
+                                q.slice.parts, fmt::join(q.slice.begins, ", "), to_string(q.slice.axes),
+                                q.other_rank, place));
   }
   for (const FlatUnit& unit : layout.units())
     lines.push_back(fmt::format("unit {}: {} shards of {} elements over {}", unit.unit, unit.shards,

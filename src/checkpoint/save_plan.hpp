@@ -1,7 +1,7 @@
 #pragma once
 // Plans a save without communication: which rank writes what, into which dataset of which file. A save calls
 // the same functions for its own rank, so its files are the planned ones. Ranks that differ in their shard or
-// replica alone have the same part, so one layout for each stage, and for each unequal slice over `tensor`,
+// replica alone have the same part, so one layout for each stage, and for each unequal slice,
 // plans any number of ranks.
 
 #include <cstdint>
@@ -105,8 +105,10 @@ struct SavePlan {
   std::int64_t datasets() const;
 };
 
+/// Axes over which parameters may be sliced.
+inline constexpr AxisSet slice_axes = Axis::expert | Axis::tensor;
 /// Axes along which ranks have different parts.
-inline constexpr AxisSet part_axes = Axis::pipeline | Axis::tensor;
+inline constexpr AxisSet part_axes = slice_axes | Axis::pipeline;
 
 /// Plans the save of all ranks of a mesh. parts is by index over part_axes; nodes and files are as for
 /// deal_files. Throws Error that says what disagrees, unless the ranks together save every item of every

@@ -56,11 +56,13 @@ struct BlockStyle {
   NormKind norm = NormKind::rms;
   std::string_view before_attention = "input_layernorm", after_attention = "",
                    before_mlp = "post_attention_layernorm", after_mlp = "";
-  bool wide_qk_norm = false;  ///< model.qk_norm normalises all heads together, not each
-  /// Activation of the feed-forward: silu, gelu_tanh (kernels/activation), or xielu, whose two
-  /// parameters are trained.
+  bool attention_sinks = false;  ///< each head has a trained logit without a value (kernels/sinks/sinks.hpp)
+  bool wide_qk_norm = false;     ///< model.qk_norm normalises all heads together, not each
+  /// Activation of the feed-forward: silu, clamped_silu, gelu_tanh (kernels/activation), or xielu, whose
+  /// two parameters are trained.
   std::string_view activation = "silu";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string_view router = "gate";     ///< scores the experts; has a bias if the feed-forward has biases
   std::string_view shared_expert = "";  ///< the expert that all tokens go to
   bool shared_expert_gate = false;      ///< a sigmoid of the input scales what the shared expert computes
   bool interleaved_rope =
@@ -87,7 +89,8 @@ enum class PartOrder : std::uint8_t {
 /// a parameter's first row. Its other rows are forms that are read too.
 struct FileTensor {
   std::string_view parameter;  ///< name, with * for the layer's number
-  /// Name in files, with * for the same number. For experts apart, a second * is the expert's number.
+  /// Name in files, with * for the same number. For experts apart, a second * is the expert's number; without
+  /// one, all experts are copies of one matrix.
   std::string_view tensor;
   bool transposed = false;  ///< the file has [inputs, outputs], for each expert
   ExpertFiles experts = ExpertFiles::none;
@@ -104,6 +107,9 @@ struct Architecture {
   std::string_view family;                ///< model.family
   std::string_view hf_class, model_type;  ///< config.json's architectures and model_type
   std::string_view doc{};                 ///< one sentence, which the documentation prints after "family: "
+  /// Family of dense models that a mixture of experts may start from (Komatsuzaki et al., "Sparse upcycling",
+  /// 2022): each expert is a copy of their feed-forward, and all else but routers is theirs. "": none.
+  std::string_view dense{};
   BlockStyle style{};
   std::vector<FileTensor> files{};    ///< parameters that files keep under another name or form
   std::vector<FileBuffer> buffers{};  ///< tensors of files that are no parameters
@@ -121,11 +127,15 @@ const Architecture& find_architecture(std::string_view family);
 /// Returns "LlamaForCausalLM, MistralForCausalLM, ...".
 std::string hf_classes();
 
+/// Key of config.json: layers behind the last one, which predict further tokens. ztrain leaves them out.
+inline constexpr const char* further_layers = "num_nextn_predict_layers";
 /// Name of the head's weight in Hugging Face models. A model whose head is tied to the embedding has no such
 /// weight.
 inline constexpr const char* head_weight = "lm_head.weight";
 /// Name of the table of learned positions.
 inline constexpr const char* positions_weight = "model.embed_positions.weight";
+/// End of the name of a bias that takes part in the choice of experts alone. It is fp32 in every file.
+inline constexpr std::string_view choice_bias = ".e_score_correction_bias";
 /// Name of the embedding's weight, which a tied head uses too.
 inline constexpr const char* embedding_weight = "model.embed_tokens.weight";
 

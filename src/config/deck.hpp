@@ -43,6 +43,8 @@ struct Model {
   std::int64_t add_tokens = 0;  ///< tokens added to the vocabulary of model.from
   std::string new_rows;         ///< mean | normal
   std::string origin;  ///< not a key: the Hugging Face model that those weights once came from; "": none
+  /// Not a key: whether `from` is a dense model, whose feed-forward each expert copies.
+  bool upcycled = false;
   /// Not a key: tokens that the model was made for, by its own word; 0: not known.
   std::int64_t origin_positions = 0;
   /// Not a key: tokens that end a text, from the model that weights come from or from the data.
@@ -69,7 +71,10 @@ struct Model {
   bool tie_word_embeddings = false;
   /// Biases of q, k and v; bias of the output projection; biases of the feed-forward.
   bool attention_bias = false, attention_output_bias = false, mlp_bias = false;
-  bool qk_norm = false;                    ///< whether queries and keys have RMS norms
+  bool qk_norm = false;  ///< whether queries and keys have RMS norms
+  /// Widths of latent attention: of the latent of queries (0: none), of the latent of keys and values (0:
+  /// attention is not latent), and of the parts of a head.
+  std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
   std::int64_t sliding_window = 0;         ///< tokens that attention looks back; 0: all
   std::int64_t full_attention_layers = 0;  ///< first layers that look back over all tokens
   std::vector<std::string> layer_types;    ///< full_attention | sliding_attention; repeated; empty: as above
@@ -85,6 +90,7 @@ struct Model {
   bool norm_topk_prob = false;       ///< whether the weights of a token's experts are divided by their sum
   double routed_scaling_factor = 1;  ///< factor of these weights
   std::string scoring_func;          ///< softmax | sigmoid, of the router's logits
+  std::string topk_method;           ///< greedy | group_limited_greedy | noaux_tc: how experts are chosen
   std::int64_t n_group = 0,
                topk_group = 0;      ///< groups of experts, and of those a token chooses from; 0: none
   double router_aux_loss_coef = 0;  ///< coefficient of the balance loss
@@ -97,8 +103,12 @@ struct Model {
 
 /// Training of experts.
 struct Experts {
-  std::string balance;  ///< model | none
+  std::string balance;  ///< model | sequence | global | none
   double z_loss = 0;    ///< coefficient of the routers' z-loss; 0: none
+  /// How far a step moves the biases of the choice towards equal loads; 0: they stay.
+  double bias_update_speed = 0;
+  /// Room for rows that go to other ranks' experts, in even shares; 0: for all that may come.
+  double capacity = 0;
 };
 
 /// Low-rank adapters.
@@ -114,9 +124,10 @@ struct Batch {
   std::int64_t micro = 0;   ///< sequences per rank and micro-batch
 };
 
-/// Degrees of the axes. At most one is -1, which resolve_mesh replaces.
+/// Degrees of the axes. At most one is -1, which resolve_mesh replaces. The ranks of expert are some of
+/// those of shard.
 struct Mesh {
-  std::int64_t pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
+  std::int64_t pipeline = 1, replicate = 1, shard = -1, expert = 1, context = 1, tensor = 1;
   std::int64_t per_node = 0;  ///< Ranks of a node. It is not a key: validate_for_ranks sets it.
 };
 

@@ -32,6 +32,17 @@ inline bool has_rope(const Model& m, std::int64_t layer) {
   return at_layer(m.no_rope_layers, layer, 1.0) != 0;
 }
 
+/// Returns whether keys and values are made of a latent (DeepSeek-V2).
+inline bool is_latent(const Model& m) {
+  return m.kv_lora_rank > 0;
+}
+
+/// Returns the width of a head that follows from the other dims.
+inline std::int64_t derived_head_dim(const Model& m) {
+  if (is_latent(m)) return m.qk_nope_head_dim + m.qk_rope_head_dim;
+  return m.num_attention_heads == 0 ? 0 : m.hidden_size / m.num_attention_heads;
+}
+
 /// Returns whether the feed-forward of a layer is a mixture of experts.
 inline bool has_experts(const Model& m, std::int64_t layer) {
   return m.num_experts > 0 && layer >= m.first_k_dense_replace && (layer + 1) % m.decoder_sparse_step == 0 &&
@@ -53,6 +64,7 @@ inline std::int64_t shared_expert_width(const Model& m) {
 
 /// Returns how many elements of a head are turned.
 inline std::int64_t rotary_width(const Model& m) {
+  if (is_latent(m)) return m.qk_rope_head_dim;
   return static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.partial_rotary_factor);
 }
 

@@ -82,6 +82,7 @@ std::unique_ptr<runtime::Collective> message(runtime::Communicator& comm, const 
     case CommKind::broadcast:
       return comm.broadcast(from, kind.bytes(), kind.peer);
     case CommKind::all_to_all:
+    case CommKind::all_to_all_rows:  // which exchanges whole slots on a device
       return comm.all_to_all(from, to, slot);
     case CommKind::shift:
       return comm.shift(from, to, kind.bytes(), kind.peer);

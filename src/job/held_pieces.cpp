@@ -46,17 +46,17 @@ std::uint64_t hash_of(const memory::Provider& memory, const std::byte* data, std
   return hash;
 }
 
-/// "elements 0 to 63", and of a parameter that is cut over the tensor axis which part.
-std::string place_of_piece(const ParameterShape& parameter, const Piece& piece, int tensor_index) {
-  const std::string part = parameter.slice.whole() ? "" : fmt::format(" of tensor part {}", tensor_index);
+/// Returns "elements 0 to 63", and for a parameter that is sliced which part they are of.
+std::string place_of_piece(const ParameterShape& parameter, const Piece& piece, const Coordinate& here) {
+  const TensorSlice& slice = parameter.slice;
+  const std::string part =
+      slice.whole() ? "" : fmt::format(" of {} part {}", to_string(slice.axes), part_of(slice, here));
   return fmt::format("elements {} to {}{}", piece.slice_begin, piece.slice_begin + piece.count - 1, part);
 }
 
 AxisSet copied_over(const FlatUnit& unit, const ParameterShape& parameter, bool whole) {
-  AxisSet axes = whole ? token_axes : token_axes.without(unit.shard_axes);
-  if (parameter.slice.whole()) axes = axes | Axis::tensor;
-  if (parameter.other_rank >= 0) axes = axes | Axis::pipeline;
-  return axes;
+  const AxisSet axes = ztrain::copied_over(whole ? AxisSet() : unit.shard_axes, parameter.slice);
+  return parameter.other_rank >= 0 ? axes | Axis::pipeline : axes;
 }
 
 }  // namespace
@@ -79,11 +79,11 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
       for (const Piece& piece : job.layout.pieces(unit.unit, begin, end)) {
         const ParameterShape& parameter = job.layout.parameters()[at(piece.parameter)];
         const std::int64_t item = size_of(tensor.dtype);
-        pieces.push_back({fmt::format("{} of {}, {}", state.name, parameter.name,
-                                      place_of_piece(parameter, piece, here[Axis::tensor])),
-                          copied_over(unit, parameter, whole),
-                          hash_of(memory, data + (piece.flat_begin - begin) / state.granule * item,
-                                  ceil_div(piece.count, state.granule) * item, copy)});
+        pieces.push_back(
+            {fmt::format("{} of {}, {}", state.name, parameter.name, place_of_piece(parameter, piece, here)),
+             copied_over(unit, parameter, whole),
+             hash_of(memory, data + (piece.flat_begin - begin) / state.granule * item,
+                     ceil_div(piece.count, state.granule) * item, copy)});
       }
     }
   }

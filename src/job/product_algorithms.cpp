@@ -37,8 +37,8 @@ std::string keep(kernels::AlgorithmTable& table, const std::string& file) {
 }  // namespace
 
 bool measures(const Coordinate& rank) {
-  return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::ring] == 0 &&
-         rank[Axis::context] == 0;
+  return rank[Axis::replicate] == 0 && rank[Axis::shard] == 0 && rank[Axis::expert] == 0 &&
+         rank[Axis::ring] == 0 && rank[Axis::context] == 0;
 }
 
 void require_products(const config::Device& options) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -88,8 +89,10 @@ std::string change_of_mesh(const nlohmann::json& metadata, const config::Deck& d
   const config::Mesh& now = deck.mesh;
   if (!metadata.contains("mesh")) return "";
   const auto of = [&](const char* axis) { return metadata.at("mesh").at(axis).get<std::int64_t>(); };
-  const std::array before{of("pipeline"), of("replicate"), of("shard"), of("context"), of("tensor")};
-  const std::array after{now.pipeline, now.replicate, now.shard, now.context, now.tensor};
+  std::vector before{of("pipeline"), of("replicate"), of("shard"), of("context"), of("tensor")};
+  std::vector after{now.pipeline, now.replicate, now.shard, now.context, now.tensor};
+  if (const std::int64_t experts = metadata.at("mesh").value("expert", 1); experts != now.expert)
+    before.push_back(experts), after.push_back(now.expert);
   if (before == after) return change_of_nodes(metadata, deck, checkpoint);
   return fmt::format("{} was written on mesh {}, and is read on mesh {} now\n", checkpoint,
                      fmt::join(before, " x "), fmt::join(after, " x "));
@@ -163,6 +166,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["mesh"] = {{"pipeline", deck.mesh.pipeline}, {"replicate", deck.mesh.replicate},
                {"shard", deck.mesh.shard},       {"context", deck.mesh.context},
                {"tensor", deck.mesh.tensor},     {"ranks_per_node", deck.mesh.per_node}};
+  if (deck.mesh.expert > 1) j["mesh"]["expert"] = deck.mesh.expert;
   j["strategy"] = deck.sharding.strategy;
   return j;
 }

@@ -93,8 +93,8 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
     write_tensor(program, state.master.slice, memory, [&](std::byte* slice) {
       for (const Piece& piece : pieces) {
         const model::Parameter& parameter = parameter_of(piece);
-        const auto runs =
-            layout.logical_runs(piece.parameter, here[Axis::tensor], piece.slice_begin, piece.count);
+        const int part = part_of(layout.parameters()[at(piece.parameter)].slice, here);
+        const auto runs = layout.logical_runs(piece.parameter, part, piece.slice_begin, piece.count);
         std::byte* to = slice + (piece.flat_begin - begin) * size_of(type);
         with_type(type, [&]<class P>() { draw<P>(parameter, runs, piece.slice_begin, to, exec, seed); });
       }

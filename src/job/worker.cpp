@@ -166,6 +166,10 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       load_(job_.load(), memory_, mesh_, with_algorithms(session, mesh_, deck, queues_),
             {.poison = options.poison, .succession = &succession_}),
       train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
+      all_rows_(job_.all_rows()
+                    ? std::make_unique<engine::Executor>(*job_.all_rows(), memory_, mesh_, queues_,
+                                                         executor_options(options, succession_))
+                    : nullptr),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
@@ -180,6 +184,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
         job_.train().mesh[Axis::pipeline]);
     train_.require_capturable();
     evaluate_.require_capturable();
+    if (all_rows_) all_rows_->require_capturable();
   });
   const std::vector<engine::Note> of_arenas = register_arenas(mesh_, arenas_);
   notes_ = train_.notes();
@@ -188,7 +193,9 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
   if (memory_.nvme()) note_nvme(*memory_.nvme());
   notes_.insert(notes_.end(), of_arenas.begin(), of_arenas.end());
   if (deck) note_algorithms(session, *deck);
-  engine::load_library_kernels(session, {&job_.train(), &job_.evaluate()}, memory_, mesh_, queues_);
+  std::vector<const program::Program*> repeated{&job_.train(), &job_.evaluate()};
+  if (all_rows_) repeated.push_back(&all_rows_->program());
+  engine::load_library_kernels(session, repeated, memory_, mesh_, queues_);
   scalars() = {};
   host_.upload(scalars_place);
 }
@@ -211,10 +218,17 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
 void Worker::step() {
   host_.upload(scalars_place);
   for (std::size_t i = first_input; i < inputs_end(); ++i) host_.upload(i);
-  train_.run();
+  run_step(train_);
+  if (!all_rows_ || scalars().found_inf != StepScalars::rows_left_out) return;
+  run_step(*all_rows_);
+  ++reruns_;
+}
+
+void Worker::run_step(engine::Executor& executor) {
+  executor.run();
   host_.download(scalars_place);
   download_experts();
-  wait(train_);
+  wait(executor);
 }
 
 std::optional<engine::FoundOp> Worker::inspect_step() {
@@ -259,38 +273,6 @@ void Worker::wait(engine::Executor& executor) {
   };
   host_.wait(std::ref(meanwhile));  // by reference: a step allocates nothing
   executor.forget();
-}
-
-std::string Worker::where() const {
-  const std::string at = train_.where();
-  return at.empty() ? evaluate_.where() : at;
-}
-
-telemetry::Place Worker::place() const {
-  telemetry::Place place;
-  place.rank = mesh_.coordinate().rank();
-  for (const engine::Executor* executor : {&load_, &evaluate_, &train_}) {
-    engine::Standing at = executor->standing();
-    // Of those that are not under way the last that begins step by step says how far this rank has come.
-    if (at.program.empty() || (!at.under_way && executor != &train_)) continue;
-    place.program = std::move(at.program);
-    place.fingerprint = at.fingerprint;
-    place.sequence = at.sequence;
-    place.at = std::move(at.at);
-    place.last = std::move(at.last);
-    if (at.waits_for < 0) return place;
-    std::vector<int> members = mesh_.coordinate().group(at.axes);
-    if (at.peer >= 0) members = {place.rank, members[static_cast<std::size_t>(at.peer)]};
-    place.waits_for = {at.waits_for, std::move(at.waits_for_what), std::move(members)};
-    return place;
-  }
-  return place;
-}
-
-std::string Worker::position() const {
-  for (const engine::Executor* executor : {&train_, &evaluate_, &load_})
-    if (std::string at = executor->position(); !at.empty()) return at;
-  return "";
 }
 
 std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {

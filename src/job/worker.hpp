@@ -84,8 +84,11 @@ class Worker {
   /// from them.
   void derive_parameters() { load_.run(); }
   /// Collective: the train Program on inputs() and scalars(), whose results are there on return. That is
-  /// where the host waits for the device, and nowhere else.
+  /// where the host waits for the device, and nowhere else. A step that left rows out has changed nothing and
+  /// is taken again with room for all.
   void step();
+  /// Returns how many steps were taken again.
+  std::int64_t reruns() const { return reruns_; }
   /// Collective: a step as before, whose ops are looked at. Not on devices that work later.
   void step(engine::OpObserver& observer);
   /// Collective: a step as before, whose ops are looked at for the first result of this rank that is not
@@ -135,6 +138,9 @@ class Worker {
          const WorkerOptions& options, Ground ground);
   void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
+  void run_step(engine::Executor& executor);
+  /// Returns the executors of all Programs; that of the train step is last.
+  std::vector<const engine::Executor*> executors() const;
   void wait(engine::Executor& executor);
   /// One past the last input among the host's tensors.
   std::size_t inputs_end() const;
@@ -149,7 +155,10 @@ class Worker {
   engine::JobMemory& memory_ = arenas_.memory;
   runtime::CloseMesh close_;
   program::Succession succession_{job_.programs};
-  engine::Executor load_, train_, evaluate_;
+  engine::Executor load_, train_;
+  std::unique_ptr<engine::Executor> all_rows_;  ///< null where the job has no such Program
+  engine::Executor evaluate_;
+  std::int64_t reruns_ = 0;
   engine::HostTensors host_;
   std::vector<engine::Note> notes_;
   runtime::AbortOnError abort_;

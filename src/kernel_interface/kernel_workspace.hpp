@@ -102,6 +102,13 @@ constexpr std::int64_t attention_part_workspace_bytes(std::int64_t tokens, std::
   return tokens * heads * accumulator_bytes(type);
 }
 
+/// Tokens whose terms of the gradient of a sink are summed at once.
+inline constexpr std::int64_t sink_tokens = 64;
+/// sinks_backward: a sum in fp64 for each block of tokens and head.
+constexpr std::int64_t sinks_backward_workspace_bytes(std::int64_t tokens, std::int64_t heads) {
+  return round_up(ceil_div(tokens, sink_tokens) * heads * static_cast<std::int64_t>(sizeof(double)), 64);
+}
+
 /// Leading dimension of the head's logits: rows start on cache lines.
 constexpr std::int64_t head_loss_stride(std::int64_t vocabulary) {
   return round_up(vocabulary, 32);
@@ -190,6 +197,18 @@ constexpr std::int64_t expert_block(std::int64_t choices, Target target) {
 constexpr std::int64_t sort_by_expert_workspace_bytes(std::int64_t choices, std::int64_t experts,
                                                       Target target) {
   return round_up(4 * experts * ceil_div(choices, expert_block(choices, target)), 64);
+}
+
+/// Elements of the routes of a rank, int32, in this order: of each member, the rows that go to it; the rows
+/// that come from it; again the rows that go to it; the number of the first row that goes to it; by member
+/// and own expert, where in the member's slot its rows begin, and where the last ones end; by member and own
+/// expert, where its rows begin among all that the rank has, which lie expert by expert and then member by
+/// member.
+constexpr std::int64_t route_elements(std::int64_t members, std::int64_t own_experts) {
+  return members * (2 * own_experts + 5);
+}
+constexpr std::int64_t experts_of_routes(std::int64_t elements, std::int64_t members) {
+  return (elements / members - 5) / 2;
 }
 
 /// router_sums adds tokens in blocks of so many, and then the blocks: the error grows with the root of their

@@ -18,7 +18,11 @@ struct StepScalars {
   double gradient_norm = 0;  ///< global L2 norm of the mean gradient, before clipping
   double gradient_multiplier =
       0;  ///< what each summed gradient element is multiplied by: clip / valid_tokens / loss_scale
-  double found_inf = 0;  ///< 1 when the norm is not finite: the optimizer then selects the old state
+  /// Not 0: the optimizer selects the old state. 1: the norm is not finite. rows_left_out: some rows had no
+  /// room on the way to other ranks' experts.
+  double found_inf = 0;
+
+  static constexpr double rows_left_out = 2;
 };
 
 }  // namespace ztrain

@@ -101,8 +101,9 @@ std::int64_t shard_size(const std::vector<Item>& items, int shards) {
 
 }  // namespace
 
-Layout::Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units, int tensor_index)
-    : parameters_(std::move(parameters)), tensor_index_(tensor_index) {
+Layout::Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units,
+               const Coordinate& at)
+    : parameters_(std::move(parameters)), at_(at) {
   by_parameter_.resize(parameters_.size());
   std::vector<std::vector<int>> members(units.size());
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -110,8 +111,8 @@ Layout::Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut
     const TensorSlice& slice = parameter.slice;
     REQUIRE(slice.whole() || !slice.begins.empty() ||
                 parameter.shape[static_cast<std::size_t>(slice.dim)] % slice.parts == 0,
-            "{}: dim {} of {} does not divide into {} slices over the tensor axis", parameter.name, slice.dim,
-            to_string(parameter.shape), slice.parts);
+            "{}: dim {} of {} does not divide into {} slices over the {} axis", parameter.name, slice.dim,
+            to_string(parameter.shape), slice.parts, to_string(slice.axes));
     by_parameter_[p] = {static_cast<int>(p), 0, 0};
     if (parameter.unit >= 0) members[static_cast<std::size_t>(parameter.unit)].push_back(static_cast<int>(p));
   }
@@ -151,7 +152,7 @@ const Segment& Layout::segment_of(int parameter) const {
 
 Shape Layout::slice_shape(int parameter) const {
   const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
-  return p.slice.part_of(p.shape, tensor_index_);
+  return p.slice.part_of(p.shape, part_of(p.slice, at_));
 }
 
 std::vector<Piece> Layout::pieces(int unit, std::int64_t begin, std::int64_t end) const {
@@ -168,10 +169,10 @@ std::vector<Piece> Layout::pieces(int unit, const Coordinate& at) const {
   return pieces(unit, begin, begin + this->unit(unit).shard_elements);
 }
 
-std::vector<LogicalRun> Layout::logical_runs(int parameter, int tensor_index, std::int64_t begin,
+std::vector<LogicalRun> Layout::logical_runs(int parameter, int slice, std::int64_t begin,
                                              std::int64_t count) const {
   const ParameterShape& p = parameters_[static_cast<std::size_t>(parameter)];
-  const SliceIndex index = slice_index(p.shape, p.slice, tensor_index);
+  const SliceIndex index = slice_index(p.shape, p.slice, slice);
   if (p.slice.whole()) return {{begin, begin, count}};
   std::vector<LogicalRun> runs;
   for (std::int64_t at = begin; at < begin + count;) {
@@ -183,13 +184,13 @@ std::vector<LogicalRun> Layout::logical_runs(int parameter, int tensor_index, st
   return runs;
 }
 
-SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int tensor_index) {
+SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int index) {
   if (slice.whole()) return {};
   const auto dim = static_cast<std::size_t>(slice.dim);
   std::int64_t inner = 1;
   for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= shape[d];
-  const std::int64_t begin = slice.begin(shape[dim], tensor_index);
-  const std::int64_t rows = slice.begin(shape[dim], tensor_index + 1) - begin;
+  const std::int64_t begin = slice.begin(shape[dim], index);
+  const std::int64_t rows = slice.begin(shape[dim], index + 1) - begin;
   return {std::max<std::int64_t>(1, rows * inner), shape[dim] * inner, begin * inner};
 }
 
@@ -216,10 +217,14 @@ bool owns(const Coordinate& at) {
   return at.index_in(token_axes.without(state_axes)) == 0;
 }
 
+AxisSet copied_over(AxisSet shard_axes, const TensorSlice& slice) {
+  const AxisSet axes = token_axes.without(shard_axes) | Axis::tensor;
+  return slice.whole() ? axes : axes.without(slice.axes);
+}
+
 bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter) {
   const bool first_stage = parameter.other_rank < 0 || at[Axis::pipeline] < parameter.other_rank;
-  return first_stage && at.index_in(token_axes.without(unit.shard_axes)) == 0 &&
-         (!parameter.slice.whole() || at[Axis::tensor] == 0);
+  return first_stage && at.index_in(copied_over(unit.shard_axes, parameter.slice)) == 0;
 }
 
 }  // namespace ztrain

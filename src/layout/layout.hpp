@@ -1,6 +1,6 @@
 #pragma once
-// Where every parameter element lives: logical tensor -> tensor-parallel slice -> flat range of its unit ->
-// shard, and back. Pure arithmetic that initialisation, optimizer, norm, checkpoint, import and byte counts
+// Where every parameter element lives: logical tensor -> a rank's slice -> flat range of its unit -> shard,
+// and back. Pure arithmetic that initialisation, optimizer, norm, checkpoint, import and byte counts
 // all share.
 //
 // A unit is what is gathered at once. Its parameters are laid one after the other in a flat range; each
@@ -37,7 +37,7 @@ struct ParameterShape {
 struct Segment {
   int parameter = 0;
   std::int64_t begin = 0;
-  std::int64_t count = 0;  ///< elements of the tensor-parallel slice
+  std::int64_t count = 0;  ///< elements of the slice
 };
 
 /// How the state of a unit is cut into shards, and over which ranks its gradients are summed.
@@ -53,7 +53,7 @@ struct FlatUnit : UnitCut {
   int unit = 0;
   std::vector<Segment> segments;
   std::int64_t shard_elements = 0;  ///< multiple of the quantum
-  /// elements() of a rank that has the largest part of every parameter. Ranks of the tensor axis may have
+  /// elements() of a rank that has the largest part of every parameter. Ranks that share layers may have
   /// parts of different sizes; what they must decide alike, they decide by this number.
   std::int64_t largest_elements = 0;
   std::int64_t elements() const { return shard_elements * shards; }
@@ -65,7 +65,7 @@ struct FlatUnit : UnitCut {
 struct Piece {
   int parameter = 0;
   std::int64_t flat_begin = 0;   ///< in the unit's flat range
-  std::int64_t slice_begin = 0;  ///< row-major index within the tensor-parallel slice
+  std::int64_t slice_begin = 0;  ///< row-major index within the slice
   std::int64_t count = 0;
 };
 
@@ -81,28 +81,32 @@ struct LogicalRun {
 struct SliceIndex {
   std::int64_t run = 1, stride = 1, offset = 0;
 };
-SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int tensor_index);
+SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int index);
+/// Returns which of the slices the rank at this place has; 0 if it has the tensor whole.
+inline int part_of(const TensorSlice& slice, const Coordinate& at) {
+  return slice.whole() ? 0 : at.index_in(slice.axes);
+}
 
 class Layout {
  public:
-  /// tensor_index: of the rank along the tensor axis, which matters where parts are not equal. Throws Error
-  /// when a dim that is cut into equal parts does not divide, naming the parameter.
-  Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units, int tensor_index = 0);
+  /// The place of the rank matters only for slices that are not equal. Throws Error if a dim that is cut into
+  /// equal parts does not divide, naming the parameter.
+  Layout(std::vector<ParameterShape> parameters, const std::vector<UnitCut>& units,
+         const Coordinate& at = Coordinate({}, 0));
 
   const std::vector<ParameterShape>& parameters() const { return parameters_; }
   const std::vector<FlatUnit>& units() const { return units_; }
   const FlatUnit& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
   const Segment& segment_of(int parameter) const;
 
-  /// Shape of the slice that this tensor rank holds.
+  /// Shape of the slice that this rank holds.
   Shape slice_shape(int parameter) const;
   /// The parameter runs in [begin, end) of a unit's flat range, in flat order.
   std::vector<Piece> pieces(int unit, std::int64_t begin, std::int64_t end) const;
   /// The parameter runs in the shard of the rank at this place.
   std::vector<Piece> pieces(int unit, const Coordinate& at) const;
-  /// Runs of slice elements [begin, begin + count) of a parameter, for the rank at tensor_index along the
-  /// tensor axis.
-  std::vector<LogicalRun> logical_runs(int parameter, int tensor_index, std::int64_t begin,
+  /// Runs of elements [begin, begin + count) of one of a parameter's slices (part_of).
+  std::vector<LogicalRun> logical_runs(int parameter, int slice, std::int64_t begin,
                                        std::int64_t count) const;
 
   /// The number of logical parameters elements, padding not counted; and of those that are trained.
@@ -113,7 +117,7 @@ class Layout {
   void lay_out(FlatUnit& unit, const std::vector<int>& members);
 
   std::vector<ParameterShape> parameters_;
-  int tensor_index_;
+  Coordinate at_;
   std::vector<FlatUnit> units_;
   std::vector<Segment> by_parameter_;
 };
@@ -122,11 +126,13 @@ class Layout {
 std::vector<AxisSet> axes_of_shards(const Layout& layout);
 
 /// True where this rank is the one that speaks for the elements of a parameter it holds in its shard of a
-/// unit: the copies over the axes of tokens that do not cut the unit (over `tensor`, for a parameter that is
-/// not sliced, and over `pipeline`, for one that two stages use) are left to the first of them. The only rule
-/// of ownership: norm, checkpoint and export use it.
+/// unit: the copies over the axes of tokens and over `tensor` that cut neither the unit nor the parameter
+/// (and over `pipeline`, for one that two stages use) are left to the first of them. The only rule of
+/// ownership: norm, checkpoint and export use it.
 bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter);
 /// Whether the rank speaks for anything: a copy over axes that cut no state does not.
 bool owns(const Coordinate& at);
+/// The axes over which ranks have copies of a parameter's elements in a shard of a unit, `pipeline` aside.
+AxisSet copied_over(AxisSet shard_axes, const TensorSlice& slice);
 
 }  // namespace ztrain

@@ -22,6 +22,10 @@ std::string to_string(AxisSet axes) {
   return text.empty() ? "none" : text;
 }
 
+std::string to_string(AxisSet axes, const MeshShape& mesh) {
+  return to_string(mesh[Axis::expert] > 1 ? axes : axes.without(Axis::expert));
+}
+
 int MeshShape::ranks() const {
   return size(AxisSet::all());
 }

@@ -10,8 +10,13 @@
 
 namespace ztrain {
 
+struct MeshShape;
+
 /// "shard", "shard*context", "shard_inner", or "none".
 std::string to_string(AxisSet axes);
+
+/// The same without `expert` if that axis has one rank, for people and for metrics.
+std::string to_string(AxisSet axes, const MeshShape& mesh);
 
 /// One for each axis.
 constexpr std::array<int, axis_count> ones_by_axis() {

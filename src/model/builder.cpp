@@ -20,11 +20,22 @@ ValueId Builder::parameter(const std::string& name, Shape shape, Init init, doub
   const bool decay = shape.size() > 1;
   return graph_.add({.name = name,
                      .shape = std::move(shape),
-                     .unit = static_cast<int>(graph_.units.size()) - 1,
+                     .unit = current_unit(),
                      .init = init,
                      .init_std = init_std,
                      .decay = decay},
                     compute_);
+}
+
+ValueId Builder::constant(const std::string& name, Shape shape, Init init) {
+  return graph_.add({.name = name,
+                     .shape = std::move(shape),
+                     .unit = current_unit(),
+                     .init = init,
+                     .trainable = false,
+                     .constant = true,
+                     .decay = false},
+                    statistics());
 }
 
 ValueId Builder::expert_parameter(const std::string& name, std::int64_t count, std::int64_t used, Shape shape,
@@ -81,10 +92,23 @@ ValueId Builder::linear(const std::string& name, ValueId x, ValueId weight, Valu
 }
 
 ValueId Builder::attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                           const Attention& attention) {
-  const ValueId o = emit(attention, name, {q, k, v, document_start}, shape(q), compute_);
+                           const Attention& attention, ValueId sinks) {
+  std::vector<ValueId> inputs{q, k, v, document_start};
+  if (sinks >= 0) inputs.push_back(sinks);
+  const ValueId o = emit(attention, name, std::move(inputs), shape(q), compute_);
   extra_output(name + ".lse", {shape(q)[0], attention.heads}, statistics());
   return o;
+}
+
+std::vector<ValueId> Builder::head_parts(const std::string& name, const HeadParts& parts,
+                                         std::vector<ValueId> inputs,
+                                         const std::vector<std::pair<std::string, std::int64_t>>& outputs) {
+  const std::int64_t tokens = shape(inputs[0])[0];
+  emit(parts, name + outputs[0].first, std::move(inputs), {tokens, outputs[0].second}, compute_);
+  for (std::size_t i = 1; i < outputs.size(); ++i)
+    graph_.nodes.back().outputs.push_back(
+        graph_.add({name + outputs[i].first, compute_, {tokens, outputs[i].second}}));
+  return graph_.nodes.back().outputs;
 }
 
 double Builder::rounded(double value) const {

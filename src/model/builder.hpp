@@ -6,6 +6,7 @@
 #include "kernels/elementwise/record.hpp"
 #include "kernels/embedding/record.hpp"
 #include "kernels/head/record.hpp"
+#include "kernels/heads/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/rope/record.hpp"
 #include "model/graph.hpp"
@@ -24,6 +25,8 @@ class Builder {
   ValueId input(const std::string& name, DType dtype, Shape shape);
   /// Of the current block's unit. Named "<prefix>.weight" and so on by the caller.
   ValueId parameter(const std::string& name, Shape shape, Init init, double init_std = 0);
+  /// Makes a parameter of the dtype of statistics that no loss has a gradient of.
+  ValueId constant(const std::string& name, Shape shape, Init init);
   /// Makes one parameter for `count` experts, of which a token goes to `used`; `shape` is that of one of
   /// them.
   ValueId expert_parameter(const std::string& name, std::int64_t count, std::int64_t used, Shape shape,
@@ -49,8 +52,13 @@ class Builder {
   ValueId rope(const std::string& name, ValueId x, ValueId table, const Rope& rope) {
     return emit(rope, name, {x, table}, shape(x), compute_);
   }
+  /// sinks: -1 for none.
   ValueId attention(const std::string& name, ValueId q, ValueId k, ValueId v, ValueId document_start,
-                    const Attention& attention);
+                    const Attention& attention, ValueId sinks = -1);
+  /// Emits one op. outputs: the end of the name of each, and its columns.
+  std::vector<ValueId> head_parts(const std::string& name, const HeadParts& parts,
+                                  std::vector<ValueId> inputs,
+                                  const std::vector<std::pair<std::string, std::int64_t>>& outputs);
   /// activation: a name of kernels/activation.
   ValueId gated_activation(const std::string& name, ValueId gate, ValueId up, std::string activation) {
     return emit(GatedActivation{std::move(activation)}, name, {gate, up}, shape(gate), compute_);
@@ -98,6 +106,7 @@ class Builder {
   DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }
 
  private:
+  int current_unit() const { return static_cast<int>(graph_.units.size()) - 1; }
   ValueId append(std::string_view op, const std::string& name, std::vector<ValueId> inputs, Shape shape,
                  DType dtype, Attributes attributes);
 

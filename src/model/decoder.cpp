@@ -10,6 +10,7 @@
 #include "model/builder.hpp"
 #include "model/family.hpp"
 #include "model/feed_forward.hpp"
+#include "model/latent_attention.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -39,7 +40,7 @@ class Decoder {
         r_(request),
         style_(config::find_architecture(dims.family).style),
         linear_(b_, dims.initializer_range),
-        balance_(b_, request),
+        balance_(b_, request, config::layers_with_experts(dims)),
         feed_forward_(b_, dims, request, balance_) {}
 
   Graph run() && {
@@ -147,6 +148,8 @@ class Decoder {
 
   ValueId attention(const Block& block, ValueId x, const Shared& shared) {
     const std::string p = block.name + ".self_attn";
+    if (config::is_latent(m_))
+      return latent_attention(b_, m_, p, {x, block.table, shared.document_start}, block.attention);
     b_.piece("qkv");
     const std::int64_t q_width = m_.num_attention_heads * m_.head_dim,
                        kv_width = m_.num_key_value_heads * m_.head_dim;
@@ -157,7 +160,10 @@ class Decoder {
     const ValueId k = turned(block, 'k', qkv[1], x);
     const ValueId v = linear_.apply(qkv[2], x);
     b_.piece("attention");
-    const ValueId o = b_.attention(p + ".attention", q, k, v, shared.document_start, block.attention);
+    const ValueId sinks = style_.attention_sinks ? b_.parameter(p + ".sinks", {m_.num_attention_heads},
+                                                                Init::normal, m_.initializer_range)
+                                                 : -1;
+    const ValueId o = b_.attention(p + ".attention", q, k, v, shared.document_start, block.attention, sinks);
     b_.piece("output");
     return linear_.project(p + ".o_proj", o, m_.hidden_size, m_.attention_output_bias);
   }

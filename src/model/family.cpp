@@ -12,8 +12,13 @@
 namespace ztrain::model {
 namespace {
 
-/// Returns the factor of scores; 0 stands for 1 / sqrt(head_dim).
+/// Returns the factor of scores; 0 stands for 1 / sqrt(head_dim). Latent attention that is stretched by yarn
+/// makes them larger, where others make sines and cosines larger.
 double scale_of_scores(const config::Model& dims) {
+  if (config::is_latent(dims) && dims.rope_scaling == "yarn" && dims.rope_mscale_all_dim > 0) {
+    const double size = 0.1 * dims.rope_mscale_all_dim * std::log(dims.rope_factor) + 1;
+    return size * size / std::sqrt(static_cast<double>(dims.head_dim));
+  }
   if (dims.attention_multiplier > 0) return dims.attention_multiplier;
   return dims.query_pre_attn_scalar > 0 ? 1 / std::sqrt(dims.query_pre_attn_scalar) : 0;
 }
@@ -56,7 +61,8 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
   for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer)
     attended +=
         (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, family.attention(dims, layer).window);
-  return flops + attended * static_cast<double>(dims.num_attention_heads * dims.head_dim);
+  const std::int64_t values = config::is_latent(dims) ? dims.v_head_dim : dims.head_dim;
+  return flops + attended * static_cast<double>(dims.num_attention_heads * (dims.head_dim + values)) / 2;
 }
 
 }  // namespace ztrain::model

@@ -17,6 +17,13 @@ enum class Objective : std::uint8_t {
   logits  ///< Graph::result is the logits [1, vocabulary] of the token at input `index` (int32 [1])
 };
 
+/// Tokens over which a loss balances experts. router_sums are of one micro-batch.
+enum class BalanceOver : std::uint8_t {
+  micro_batch,  ///< those of all layers together, as transformers has it
+  layer,        ///< those of each layer, whose losses add up (DeepSeek-V2, section 2.2.3)
+  ranks         ///< those of all layers, and of the micro-batches that all ranks have at once
+};
+
 /// What a family needs to know beside the dims.
 struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
@@ -28,7 +35,9 @@ struct Request {
   bool deterministic = true;       ///< attention gives the same bits each time
   bool balanced_routing = false;   ///< tokens go to all experts in turn, whatever the router says
   double balance_coefficient = 0;  ///< of the loss that balances experts
-  double z_coefficient = 0;        ///< of the z-loss of routers
+  BalanceOver balance_over = BalanceOver::micro_batch;
+  double bias_speed = 0;     ///< experts.bias_update_speed
+  double z_coefficient = 0;  ///< of the z-loss of routers
 };
 
 /// Returns the attention of a layer, as far as dims say it: heads, window, scale and cap of the scores, and

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "config/layers.hpp"
+#include "kernels/elementwise/record.hpp"
 #include "kernels/experts/record.hpp"
 #include "kernels/grouped/record.hpp"
 
@@ -48,22 +51,30 @@ ValueId FeedForward::dense(const std::string& mlp, ValueId x, std::int64_t width
   return linear_.project(part(mlp, style_.down), inner, m_.hidden_size, m_.mlp_bias);
 }
 
+ValueId FeedForward::selection_bias(const std::string& gate) {
+  return b_.constant(gate + std::string(config::choice_bias), {m_.num_experts}, Init::zeros);
+}
+
 FeedForward::Routed FeedForward::route(const std::string& mlp, ValueId x) {
   b_.piece("router");
   const std::int64_t tokens = b_.shape(x)[0], k = m_.num_experts_per_tok;
-  const std::string gate = mlp + ".gate";
-  const ValueId weight =
-      b_.parameter(gate + ".weight", {m_.num_experts, m_.hidden_size}, Init::normal, m_.initializer_range);
+  const Projection router = linear_.make(x, {{part(mlp, style_.router), m_.num_experts}}, m_.mlp_bias)[0];
+  std::vector<ValueId> inputs{x, router.weight};
+  if (router.bias >= 0) inputs.push_back(router.bias);
   const ValueId logits =
-      b_.emit(RouterLogits{}, gate, {x, weight}, {tokens, m_.num_experts}, b_.statistics());
+      b_.emit(RouterLogits{}, router.name, std::move(inputs), {tokens, m_.num_experts}, b_.statistics());
+  const bool biased = m_.topk_method == "noaux_tc", grouped = m_.topk_method != "greedy";
   const Route choice{{.top_k = k,
                       .score = m_.scoring_func,
                       .normalise = m_.norm_topk_prob,
                       .scale = m_.routed_scaling_factor,
-                      .groups = m_.n_group,
-                      .top_groups = m_.topk_group,
+                      .groups = grouped ? m_.n_group : 0,
+                      .top_groups = grouped ? m_.topk_group : 0,
+                      .group_score = biased ? "top2" : "max",
                       .balanced = r_.balanced_routing}};
-  const ValueId weights = b_.emit(choice, mlp + ".route", {logits}, {tokens, k}, b_.statistics());
+  std::vector<ValueId> scored{logits};
+  if (biased) scored.push_back(selection_bias(router.name));
+  const ValueId weights = b_.emit(choice, mlp + ".route", std::move(scored), {tokens, k}, b_.statistics());
   const ValueId experts = b_.extra_output(mlp + ".experts", {tokens, k}, DType::i32);
   balance_.add_layer(mlp, logits, experts, choice.score);
   const ValueId slots =
@@ -77,8 +88,12 @@ ValueId FeedForward::expert_weight(const std::string& name, std::int64_t out, st
 }
 
 ValueId FeedForward::expert_layer(const std::string& name, ValueId rows, ValueId offsets, ValueId weight) {
-  return b_.emit(GroupedLinear{}, name, {rows, offsets, weight}, {b_.shape(rows)[0], b_.shape(weight)[1]},
-                 b_.compute());
+  const std::int64_t width = b_.shape(weight)[1];
+  std::vector<ValueId> inputs{rows, offsets, weight};
+  if (m_.mlp_bias)
+    inputs.push_back(
+        b_.expert_parameter(name + ".bias", m_.num_experts, m_.num_experts_per_tok, {width}, Init::zeros));
+  return b_.emit(GroupedLinear{}, name, std::move(inputs), {b_.shape(rows)[0], width}, b_.compute());
 }
 
 ValueId FeedForward::mixture(const std::string& mlp, ValueId x) {

@@ -26,7 +26,7 @@ class FeedForward {
   ValueId emit(const std::string& mlp, std::int64_t layer, ValueId x);
 
  private:
-  /// Where the rows of the experts come from and go to.
+  /// Outputs of a router: weights [T, k] and slots [T, k] of the rows, and offsets [E + 1] of the experts.
   struct Routed {
     ValueId weights, slots, offsets;
   };
@@ -34,6 +34,8 @@ class FeedForward {
   ValueId dense(const std::string& mlp, ValueId x, std::int64_t width);
   ValueId activated(const std::string& mlp, ValueId up);
   ValueId mixture(const std::string& mlp, ValueId x);
+  /// Makes the bias of scores that only the choice of experts reads.
+  ValueId selection_bias(const std::string& gate);
   Routed route(const std::string& mlp, ValueId x);
   ValueId expert_layer(const std::string& name, ValueId rows, ValueId offsets, ValueId weight);
   ValueId expert_weight(const std::string& name, std::int64_t out, std::int64_t in);

@@ -58,7 +58,9 @@ struct Parameter {
   Init init = Init::normal;
   double init_std = 0;
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
-  bool adapter = false;   ///< a LoRA factor: no model that is read has it
+  /// No loss has a gradient of it: it is never trainable. It is kept whole, in fp32 (fp64 for fp64).
+  bool constant = false;
+  bool adapter = false;  ///< a LoRA factor: no model that is read has it
   /// Share of its elements that one token computes with: k of E experts.
   double share_of_token = 1;
   /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
@@ -70,7 +72,7 @@ struct Parameter {
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
-  TensorSlice slice{};              ///< over the tensor axis
+  TensorSlice slice{};
   AxisSet state_over = state_axes;  ///< axes, some of state_axes, over which a strategy may shard its state
   Whole whole = Whole::element;     ///< what of it the family wants on one rank; the optimizer may want more
   /// Of a parameter that this rank holds whole: the rows that its value is, where it computes with those
@@ -89,6 +91,7 @@ struct Unit {
   std::string name;
   int together = 0;         ///< units of equal numbers are gathered at once
   bool trainable = true;    ///< of all its parameters
+  bool constant = false;    ///< of all its parameters
   bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
   bool coded = false;       ///< all its parameters are computed with as 8-bit codes
   int other_rank = -1;      ///< as of all its parameters
@@ -97,11 +100,15 @@ struct Unit {
 /// Values of a mixture of experts from which a step's numbers are made. A step keeps them for every
 /// micro-batch, as it keeps the result.
 struct ExpertReport {
-  ValueId losses = -1;        ///< what balance_loss gives; -1: the graph has none, or another stage has it
-  std::vector<ValueId> sums;  ///< what router_sums gives, by layer with experts
-  AxisSet sums_over;          ///< axes over whose ranks the sums add up (program/passes/place.hpp)
+  std::vector<ValueId> losses;  ///< what balance_loss gives, of layers that this rank has
+  std::vector<ValueId> sums;    ///< what router_sums gives, by layer with experts
+  AxisSet sums_over;            ///< axes over whose ranks the sums add up (program/passes/place.hpp)
+  /// Number of ranks, int32 [1], for whose experts a layer's rows found no room; only of layers that may have
+  /// too little room.
+  std::vector<ValueId> overflows;
+  double bias_speed = 0;  ///< how far a step moves the biases of the choice, which are constants
 
-  bool reports() const { return losses >= 0 || !sums.empty(); }
+  bool reports() const { return !losses.empty() || !sums.empty(); }
 };
 
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
@@ -126,12 +133,14 @@ struct Graph {
   ValueId add(Parameter parameter, DType dtype);
   Parameter& parameter_of(ValueId id) { return parameters[at(value(id).parameter)]; }
   const Parameter& parameter_of(ValueId id) const { return parameters[at(value(id).parameter)]; }
-  /// Returns, as far as the graph has them, the result, the losses of experts and the sums of routers.
+  /// Returns, as far as the graph has them, the result, the losses of experts, the sums of routers and
+  /// overflows.
   std::vector<ValueId> reported() const {
     std::vector<ValueId> all;
     if (result >= 0) all.push_back(result);
-    if (experts.losses >= 0) all.push_back(experts.losses);
+    all.insert(all.end(), experts.losses.begin(), experts.losses.end());
     all.insert(all.end(), experts.sums.begin(), experts.sums.end());
+    all.insert(all.end(), experts.overflows.begin(), experts.overflows.end());
     return all;
   }
 };

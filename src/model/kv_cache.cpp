@@ -40,7 +40,10 @@ void add_kv_cache(Graph& graph, std::int64_t capacity) {
       nodes.push_back(append(graph, node, ".v_cache", node.inputs[Attention::v], begin, capacity));
       const ValueId k = nodes[nodes.size() - 2].outputs[0], v = nodes.back().outputs[0];
       node.op = AttentionCached::op;
-      node.inputs = {node.inputs[Attention::q], k, v, begin};
+      const auto sinks = static_cast<std::ptrdiff_t>(record_of<Attention>(node.attributes).sinks());
+      std::vector<ValueId> inputs{node.inputs[Attention::q], k, v, begin};
+      inputs.insert(inputs.end(), node.inputs.begin() + sinks, node.inputs.end());
+      node.inputs = std::move(inputs);
       node.outputs.resize(1);
     }
     nodes.push_back(std::move(node));

@@ -6,54 +6,81 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
-#include "base/text.hpp"
+#include "config/adapters.hpp"
 #include "config/validate/refusals.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
+#include "kernels/grouped/record.hpp"
 #include "kernels/linear/record.hpp"
 
 namespace ztrain::model {
 namespace {
 
-std::string last_part(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
+ValueId weight_of(const Node& layer) {
+  const std::size_t weight =
+      layer.op == GroupedLinear::op ? std::size_t{GroupedLinear::weight} : Linear::weight;
+  return layer.inputs[weight];
 }
 
-/// A linear layer of a transformer block. The head is none: it has adapters in no objective, since where the
-/// loss is wanted it is one op with it.
-bool is_linear_layer(const Graph& graph, const Node& node) {
-  if (node.op != Linear::op || node.piece == "head") return false;
-  const ValueId weight = node.inputs[Linear::weight];
-  return graph.value(weight).parameter >= 0 && graph.parameter_of(weight).name == node.name + ".weight";
+/// Returns the module that lora.targets may name and to which a node belongs, or "" for a node that is no
+/// layer of a transformer block. The head is none: it has adapters in no objective, since where the loss is
+/// wanted it is one op with it.
+std::string module_of(const Graph& graph, const Node& node) {
+  if ((node.op != Linear::op && node.op != GroupedLinear::op) || node.piece == "head") return "";
+  const ValueId weight = weight_of(node);
+  if (graph.value(weight).parameter < 0 || graph.parameter_of(weight).name != node.name + ".weight")
+    return "";
+  return config::adapted_module(node.name);
+}
+
+/// Returns the modules that lora.targets may name.
+std::set<std::string> modules_of(const Graph& graph) {
+  std::set<std::string> modules;
+  for (const Node& node : graph.nodes)
+    if (std::string module = module_of(graph, node); !module.empty()) modules.insert(std::move(module));
+  return modules;
+}
+
+/// Returns the shortest entry of lora.targets that means a module in every layer that has it.
+std::string short_name(const std::string& module) {
+  const std::size_t experts = module.rfind(".experts.");
+  return experts == std::string::npos ? config::last_part(module)
+                                      : module.substr(module.rfind('.', experts - 1) + 1);
+}
+
+/// Requires that an entry of lora.targets means a module.
+void require_target(const std::string& target, const std::set<std::string>& modules) {
+  if (std::ranges::any_of(modules, [&](const auto& module) { return config::is_target(target, module); }))
+    return;
+  std::set<std::string> names;
+  for (const std::string& module : modules) names.insert(short_name(module));
+  REQUIRE(target != "all-linear",
+          "lora.targets: 'all-linear' is no name of a layer: leave lora.targets out, which gives adapters to "
+          "all linear layers of the blocks");
+  for (const auto& [module, what] :
+       {std::pair("lm_head", "head"), std::pair("model.embed_tokens", "embedding")})
+    REQUIRE(!config::is_target(target, module),
+            "lora.targets: '{}': adapters of the {} are not supported: give linear layers of the blocks "
+            "({}), or leave lora.targets out for all of these; model.trainable trains the {} itself",
+            target, what, fmt::join(names, ", "), what);
+  fail("lora.targets: '{}' is no linear layer of the model; legal are {}, or patterns of whole names", target,
+       fmt::join(names, ", "));
 }
 
 void require_targets(const Graph& graph, const config::Lora& lora) {
+  const std::set<std::string> modules = modules_of(graph);
   for (const std::string& target : lora.targets) {
-    std::set<std::string> layers;
-    bool found = false;
-    for (const Node& node : graph.nodes) {
-      if (!is_linear_layer(graph, node)) continue;
-      found = found || is_target(target, node.name);
-      layers.insert(last_part(node.name));
-    }
-    REQUIRE(
-        found || target != "all-linear",
-        "lora.targets: 'all-linear' is no name of a layer: leave lora.targets out, which gives adapters to "
-        "all linear layers of the blocks");
-    for (const auto& [module, what] :
-         {std::pair("lm_head", "head"), std::pair("model.embed_tokens", "embedding")})
-      REQUIRE(found || !is_target(target, module),
-              "lora.targets: '{}': adapters of the {} are not supported: give linear layers of the blocks "
-              "({}), or leave lora.targets out for all of these; model.trainable trains the {} itself",
-              target, what, fmt::join(layers, ", "), what);
-    REQUIRE(found,
-            "lora.targets: '{}' is no linear layer of the model; legal are {}, or patterns of whole names",
-            target, fmt::join(layers, ", "));
+    require_target(target, modules);
+    REQUIRE(lora.dropout == 0 || !config::names_experts(target),
+            "lora.targets: '{}' gives adapters to experts, and these have no dropout, as in PEFT; "
+            "lora.dropout = {}: set it to 0, or leave experts out of lora.targets",
+            target, lora.dropout);
   }
 }
 
@@ -66,9 +93,10 @@ class Adapter {
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& node : nodes) {
-      const auto matches = [&](const std::string& target) { return is_target(target, node.name); };
-      if (is_linear_layer(graph_, node) && std::ranges::any_of(lora_.targets, matches))
-        add_beside(std::move(node));
+      const std::string module = module_of(graph_, node);
+      const auto matches = [&](const std::string& target) { return config::is_target(target, module); };
+      if (!module.empty() && std::ranges::any_of(lora_.targets, matches))
+        add_beside(std::move(node), module);
       else
         graph_.nodes.push_back(std::move(node));
     }
@@ -76,31 +104,14 @@ class Adapter {
 
  private:
   /// Emits the layer, then the ops that add to what it gives. What read its output reads the sum.
-  void add_beside(Node layer) {
-    const ValueId x = layer.inputs[Linear::x], y = layer.outputs[Linear::y];
-    const Value weight = graph_.value(layer.inputs[Linear::weight]);
-    const std::int64_t n = weight.shape[0], k = weight.shape[1], tokens = graph_.value(x).shape[0];
-    const Shape narrow{tokens, lora_.rank};
-    Parameter factor{.name = layer.name + lora_a_suffix,
-                     .shape = {lora_.rank, k},
-                     .unit = graph_.parameters[at(weight.parameter)].unit,
-                     .init = Init::uniform,
-                     .init_std = 1 / std::sqrt(static_cast<double>(k)),
-                     .adapter = true};
-    const ValueId a = graph_.add(factor, weight.dtype);
-    factor.name = layer.name + lora_b_suffix;
-    factor.shape = {n, lora_.rank};
-    factor.init = Init::zeros;
-    factor.init_std = 0;
-    const ValueId b = graph_.add(std::move(factor), weight.dtype);
-
+  void add_beside(Node layer, const std::string& module) {
+    const ValueId y = layer.outputs[Linear::y], weight = weight_of(layer);
+    const auto [inner, is_first] = scaled_.try_emplace(module, -1);
+    const ValueId a = is_first ? add_a(module, weight) : -1, b = add_b(layer.name, weight);
     layer.outputs[Linear::y] = value(layer.name + ".frozen", graph_.value(y));
     graph_.nodes.push_back(layer);
-    const ValueId kept = lora_.dropout > 0 ? dropout(layer, x) : x;
-    const ValueId inner = emit(layer, Linear{}, ".lora_A", {kept, a}, narrow);
-    const ValueId scaled =
-        emit(layer, Scale{lora_.alpha / static_cast<double>(lora_.rank)}, ".lora_scale", {inner}, narrow);
-    const ValueId added = emit(layer, Linear{}, ".lora_B", {scaled, b}, {tokens, n});
+    if (is_first) inner->second = narrow(layer, module, a);
+    const ValueId added = product(layer, layer.name + ".lora_B", inner->second, b);
     Node sum = layer;
     sum.op = Add::op;
     sum.name = layer.name + ".lora_sum";
@@ -110,20 +121,66 @@ class Adapter {
     graph_.nodes.push_back(std::move(sum));
   }
 
+  /// Makes A of [experts,] rank, k beside a weight of [experts,] n, k.
+  ValueId add_a(const std::string& module, ValueId weight) {
+    Shape shape = graph_.value(weight).shape;
+    const double bound = 1 / std::sqrt(static_cast<double>(shape.back()));
+    *(shape.end() - 2) = lora_.rank;
+    return add_factor(fmt::format("{}{}", module, config::lora_a_ending), weight, std::move(shape),
+                      Init::uniform, bound);
+  }
+
+  /// Makes B of [experts,] n, rank.
+  ValueId add_b(const std::string& layer, ValueId weight) {
+    Shape shape = graph_.value(weight).shape;
+    shape.back() = lora_.rank;
+    return add_factor(fmt::format("{}{}", layer, config::lora_b_ending), weight, std::move(shape),
+                      Init::zeros, 0);
+  }
+
+  ValueId add_factor(std::string name, ValueId weight, Shape shape, Init init, double init_std) {
+    const Parameter& beside = graph_.parameter_of(weight);
+    Parameter factor{.name = std::move(name),
+                     .shape = std::move(shape),
+                     .unit = beside.unit,
+                     .init = init,
+                     .init_std = init_std,
+                     .adapter = true,
+                     .share_of_token = beside.share_of_token};
+    return graph_.add(std::move(factor), graph_.value(weight).dtype);
+  }
+
+  /// Emits alpha / rank (dropout(x) A^T) of a layer's input x. Layers of one module share it.
+  ValueId narrow(const Node& layer, const std::string& module, ValueId a) {
+    const ValueId x = layer.inputs[Linear::x], kept = lora_.dropout > 0 ? dropout(layer, x) : x,
+                  inner = product(layer, module + ".lora_A", kept, a);
+    return emit(layer, Scale{lora_.alpha / static_cast<double>(lora_.rank)}, module + ".lora_scale", {inner},
+                graph_.value(inner).shape);
+  }
+
+  /// Emits the product of rows and a factor, which for experts lie in the groups of the layer's rows.
+  ValueId product(const Node& layer, const std::string& name, ValueId x, ValueId factor) {
+    const Shape& of_factor = graph_.value(factor).shape;
+    Shape shape{graph_.value(x).shape[0], *(of_factor.end() - 2)};
+    if (layer.op == Linear::op) return emit(layer, Linear{}, name, {x, factor}, std::move(shape));
+    return emit(layer, GroupedLinear{}, name, {x, layer.inputs[GroupedLinear::offsets], factor},
+                std::move(shape));
+  }
+
   ValueId dropout(const Node& layer, ValueId x) {
     const std::uint64_t key = hash_text(layer.name + ".lora_dropout", seed_);
     const Dropout mask{lora_.dropout, std::bit_cast<std::int64_t>(key)};
-    return emit(layer, mask, ".lora_dropout", {x}, graph_.value(x).shape);
+    return emit(layer, mask, layer.name + ".lora_dropout", {x}, graph_.value(x).shape);
   }
 
   template <class Record>
-  ValueId emit(const Node& beside, const Record& record, const char* suffix, std::vector<ValueId> inputs,
+  ValueId emit(const Node& beside, const Record& record, const std::string& name, std::vector<ValueId> inputs,
                Shape shape) {
     Value v = graph_.value(beside.outputs[Linear::y]);
     v.shape = std::move(shape);
-    const ValueId out = value(beside.name + suffix, std::move(v));
+    const ValueId out = value(name, std::move(v));
     graph_.nodes.push_back({std::string(Record::op),
-                            beside.name + suffix,
+                            name,
                             std::move(inputs),
                             {out},
                             attributes_of(record),
@@ -140,13 +197,10 @@ class Adapter {
   Graph& graph_;
   const config::Lora& lora_;
   std::uint64_t seed_;
+  std::map<std::string, ValueId> scaled_;  ///< what the layers of a module read, by module
 };
 
 }  // namespace
-
-bool is_target(const std::string& target, const std::string& module) {
-  return glob_match(target, target.find('.') == std::string::npos ? last_part(module) : module);
-}
 
 void add_adapters(Graph& graph, const config::Lora& lora, std::uint64_t seed) {
   if (lora.rank == 0) return;

@@ -87,13 +87,15 @@ void add_feed_forward(TensorPlan& plan, const config::BlockStyle& style, std::st
   plan.parameters.push_back({of(style.down, "weight"), rows});
 }
 
-/// Adds the cuts of experts [E, n, k]: the feed-forward of each is cut as a dense one is.
+/// Adds the cuts of experts [E, n, k]: the feed-forward of each is cut as a dense one is, and so are
+/// adapters' factors. The factor that gate and up share matches none of these patterns, and is whole.
 void add_experts(TensorPlan& plan, const config::Model& m, const config::BlockStyle& style, int ranks) {
+  const TensorSlice columns = even(1, m.moe_intermediate_size, ranks),
+                    rows = even(2, m.moe_intermediate_size, ranks);
   for (const std::string_view layer : {style.gate, style.up})
-    plan.parameters.push_back(
-        {fmt::format("*.experts.{}.*", layer), even(1, m.moe_intermediate_size, ranks)});
-  plan.parameters.push_back(
-      {fmt::format("*.experts.{}.weight", style.down), even(2, m.moe_intermediate_size, ranks)});
+    plan.parameters.push_back({fmt::format("*.experts.{}.*", layer), columns});
+  for (const char* factor : {"lora_A.weight", "weight"})
+    plan.parameters.push_back({fmt::format("*.experts.{}.{}", style.down, factor), rows});
   if (const std::int64_t width = config::shared_expert_width(m); width > 0)
     add_feed_forward(plan, style, fmt::format("*.{}.", style.shared_expert), width, ranks);
 }
@@ -127,7 +129,8 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
   ASSERT(ranks <= most_tensor_ranks(m), "a model for at most {} ranks of tensor is cut over {}",
          most_tensor_ranks(m), ranks);
   const auto heads = heads_of_ranks(m.num_attention_heads, m.num_key_value_heads, ranks);
-  const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads;
+  const std::int64_t hd = m.head_dim, keys = m.num_key_value_heads,
+                     values = config::is_latent(m) ? m.v_head_dim : hd;
   const TensorSlice words = even(0, m.vocab_size, ranks);
   const config::BlockStyle& style = config::find_architecture(m.family).style;
   TensorPlan plan;
@@ -136,17 +139,24 @@ TensorPlan decoder_tensor_plan(const config::Model& m, int ranks) {
   // What an adapter's factor lies beside decides which of the two is cut; lora_A and lora_B come first, since
   // the patterns of layers match them too.
   const std::vector<ParameterCut> others{
-      {"*.o_proj.lora_A.weight", by_heads(1, heads, &Heads::queries, hd)},
+      {"*.o_proj.lora_A.weight", by_heads(1, heads, &Heads::queries, values)},
       {"*.lora_A.weight", {}},
       {"*.o_proj.lora_B.weight", {}},
       {"*.q_proj.*", by_heads(0, heads, &Heads::queries, hd)},
       keys_cut("*.k_proj.*", heads, keys, hd),
       keys_cut("*.v_proj.*", heads, keys, hd),
-      {"*.o_proj.weight", by_heads(1, heads, &Heads::queries, hd)},
+      {"*.o_proj.weight", by_heads(1, heads, &Heads::queries, values)},
       {config::embedding_weight, words},
       {config::head_weight, words},
   };
   plan.parameters.insert(plan.parameters.end(), others.begin(), others.end());
+  if (style.attention_sinks)
+    plan.parameters.push_back({"*.self_attn.sinks", by_heads(0, heads, &Heads::queries, 1)});
+  if (config::is_latent(m)) {
+    plan.parameters.push_back({"*.q_b_proj.*", by_heads(0, heads, &Heads::queries, hd)});
+    plan.parameters.push_back(
+        {"*.kv_b_proj.*", by_heads(0, heads, &Heads::queries, m.qk_nope_head_dim + values)});
+  }
   if (style.learned_positions)
     plan.parameters.push_back({config::positions_weight, even(0, m.max_position_embeddings, ranks)});
   if (style.wide_qk_norm) {

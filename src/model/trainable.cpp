@@ -51,7 +51,8 @@ void mark_trainable(Graph& graph, const config::Model& model) {
   const bool adapters = std::ranges::any_of(graph.parameters, &Parameter::adapter);
   const bool all = model.trainable.empty() && !adapters;
   for (Parameter& p : graph.parameters)
-    p.trainable = p.adapter || ((all || matches(model.trainable, p.name)) && !matches(model.frozen, p.name));
+    p.trainable = p.adapter || (!p.constant && (all || matches(model.trainable, p.name)) &&
+                                !matches(model.frozen, p.name));
   if (std::ranges::none_of(graph.parameters, &Parameter::trainable))
     config::refuse("model.frozen model.trainable lora.rank");
 }

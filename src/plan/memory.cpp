@@ -50,6 +50,7 @@ std::int64_t staging_of(const Program& p, const program::Op& op) {
     case program::CommKind::all_reduce:
       return all_reduce_staging(group, out().dtype, elements(out().shape));
     case program::CommKind::all_to_all:
+    case program::CommKind::all_to_all_rows:
     case program::CommKind::shift:
       return staged_part(in().bytes()) + staged_part(out().bytes());
     case program::CommKind::broadcast:

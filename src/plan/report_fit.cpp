@@ -46,7 +46,8 @@ std::string settings_table(const std::vector<Setting>& settings) {
     std::vector<std::string> cells{
         value_in(x.overrides, "sharding.strategy"),
         fmt::format("{} x {} x {} x {} x {}", x.cost.mesh[Axis::pipeline], x.cost.mesh[Axis::replicate],
-                    x.cost.mesh[Axis::shard], x.cost.mesh.size(context_axes), x.cost.mesh[Axis::tensor]),
+                    x.cost.mesh.size(Axis::shard | Axis::expert), x.cost.mesh.size(context_axes),
+                    x.cost.mesh[Axis::tensor]),
         value_in(x.overrides, "batch.micro"),
         value_in(x.overrides, "recompute.mode"),
         size(verdict_of(x.cost).device_needed),

@@ -96,12 +96,12 @@ Json json_of(const RankMemory& m) {
   return json;
 }
 
-Json traffic_json(const std::vector<TrafficRow>& rows) {
+Json traffic_json(const std::vector<TrafficRow>& rows, const MeshShape& mesh) {
   Json list = Json::array();
   for (const TrafficRow& row : rows) {
     Json sizes = Json::array();
     for (const auto& [size, count] : row.sizes) sizes.push_back({{"bytes", size}, {"calls", count}});
-    list.push_back({{"axes", to_string(row.axes)},
+    list.push_back({{"axes", to_string(row.axes, mesh)},
                     {"collective", std::string(name_of(row.kind))},
                     {"members", row.members},
                     {"calls", row.messages},
@@ -233,7 +233,7 @@ Json report_json(const Plan& plan) {
             {"ops", c.ops},
             {"memory", Json::array()},
             {"classic_states", zero_paper_of(c)},
-            {"traffic", traffic_json(c.traffic)},
+            {"traffic", traffic_json(c.traffic, c.mesh)},
             {"tier_traffic", tiers_json(c.tier_traffic)},
             {"time", time_json(c)},
             {"verdict", verdict_json(c)},

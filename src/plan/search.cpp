@@ -42,6 +42,7 @@ class SettingSearch {
     resolved_deck(question_, mesh(1, data_ranks_, 1));
     own_ = resolved_deck(question_);
     over_tensor({}, own_degrees_);
+    over_experts();
     if (result_.best.empty())
       for (const std::int64_t context : others_of("mesh.context", question_.ranks)) {
         Degrees degrees = own_degrees_;
@@ -101,6 +102,14 @@ class SettingSearch {
       take(degrees);
       strategies(besides);
     }
+  }
+
+  /// Groups of ranks of a node that divide the experts, if there are any.
+  void over_experts() {
+    take(own_degrees_);
+    const std::int64_t node = machine_for(question_, deck_).ranks_per_node, experts = deck_.model.num_experts;
+    for (const std::int64_t degree : others_of("mesh.expert", std::min(node, experts)))
+      if (experts % degree == 0) strategies({fmt::format("mesh.expert={}", degree)});
   }
 
   /// Each change that sends something away, and each two that go together.

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/layers.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/strategy.hpp"
 #include "config/validate/refusals.hpp"
@@ -149,16 +150,22 @@ bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
   const auto coded = [](std::int64_t size) { return size % model::fp8_multiple == 0; };
   const auto divides = [&](const std::string& layer, std::int64_t rows) {
     const model::ParameterCut* cut = plan.find(fmt::format("model.layers.0.{}.weight", layer));
-    if (!coded(rows) || !cut) return true;
+    if (rows == 0 || !coded(rows) || !cut) return true;
     for (const model::Rows& taken : cut->taken)
       if (deck.precision.fp8 == "rowwise" || !coded(taken.end - taken.begin)) return false;
     for (int r = 0; !cut->slice.whole() && r < static_cast<int>(ranks); ++r)
       if (!coded(cut->slice.begin(rows, r + 1) - cut->slice.begin(rows, r))) return false;
     return true;
   };
+  const config::BlockStyle& style = config::find_architecture(m.family).style;
+  const std::int64_t values = config::is_latent(m) ? m.v_head_dim : m.head_dim,
+                     kv = m.num_attention_heads * (m.qk_nope_head_dim + m.v_head_dim);
   return divides("self_attn.q_proj", m.num_attention_heads * m.head_dim) &&
+         divides("self_attn.q_b_proj", m.num_attention_heads * m.head_dim) &&
+         divides("self_attn.kv_b_proj", kv) && divides("self_attn.o_proj", m.num_attention_heads * values) &&
          divides("self_attn.k_proj", m.num_key_value_heads * m.head_dim) &&
-         divides(fmt::format("mlp.{}", config::find_architecture(m.family).style.up), m.intermediate_size);
+         divides(fmt::format("mlp.{}.{}", style.shared_expert, style.up), config::shared_expert_width(m)) &&
+         divides(fmt::format("mlp.{}", style.up), m.intermediate_size);
 }
 
 void require_parts_of_codes(const config::Deck& deck) {
@@ -268,10 +275,11 @@ MeshShape mesh_shape(const config::Deck& deck) {
   MeshShape shape;
   shape[Axis::pipeline] = static_cast<int>(deck.mesh.pipeline);
   shape[Axis::replicate] = static_cast<int>(deck.mesh.replicate);
-  shape[Axis::shard] = static_cast<int>(deck.mesh.shard);
+  shape[Axis::shard] = static_cast<int>(deck.mesh.shard / deck.mesh.expert);
+  shape[Axis::expert] = static_cast<int>(deck.mesh.expert);
   set_context(deck, shape);
   shape[Axis::tensor] = static_cast<int>(deck.mesh.tensor);
-  shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck)));
+  shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck) / deck.mesh.expert));
   // NCCL's own sums have an order of NCCL's choice.
   if (deck.device.reduction != "nccl") shape.per_node = static_cast<int>(deck.mesh.per_node);
   return shape;
@@ -312,6 +320,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   spec.context = context_method(deck);
+  spec.expert_capacity = deck.mesh.expert > 1 ? deck.experts.capacity : 0;
   spec.token_multiple = token_multiple(deck);
   spec.tokens = deck.batch.micro * deck.data.sequence;
   spec.tensor = tensor_plan_of(deck);
@@ -327,8 +336,13 @@ model::Graph training_graph(const config::Deck& deck) {
   request.documents = most_documents(deck);
   request.deterministic = deck.device.deterministic;
   request.balanced_routing = deck.debug.balanced_routing;
-  request.balance_coefficient = deck.experts.balance == "model" ? deck.model.router_aux_loss_coef : 0;
+  const std::string& balance = deck.experts.balance;
+  request.balance_coefficient = balance == "none" ? 0 : deck.model.router_aux_loss_coef;
+  request.balance_over = balance == "sequence" ? model::BalanceOver::layer
+                         : balance == "global" ? model::BalanceOver::ranks
+                                               : model::BalanceOver::micro_batch;
   request.z_coefficient = deck.experts.z_loss;
+  request.bias_speed = deck.experts.bias_update_speed;
   return program::model_graph(deck, request);
 }
 

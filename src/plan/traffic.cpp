@@ -110,7 +110,7 @@ double bytes_out_of_node(const Program& p, const Op& op, const GroupPlace& place
   const auto sent = static_cast<double>(op.comm.sent_bytes);
   if (place.members == place.on_node) return 0;
   if (is_message(op)) return stays_on_node(p, op, ranks_per_node) ? 0 : sent;
-  if (op.comm.kind == CommKind::all_to_all)
+  if (op.comm.kind == CommKind::all_to_all || op.comm.kind == CommKind::all_to_all_rows)
     return sent * (place.members - place.on_node) / (place.members - 1);
   const bool sums = op.comm.kind == CommKind::reduce_scatter || op.comm.kind == CommKind::all_reduce;
   if (!sums || p.mesh.per_node == 0 || size_of(p.tensor(op.inputs[0]).dtype) != 2)

@@ -161,6 +161,7 @@ std::string MetricsFile::write(const StepRecord& r) {
     line["z_loss"] = r.experts->z_loss;
     line["expert_load_max"] = r.experts->load_max;
     line["experts_idle"] = r.experts->idle;
+    if (r.experts->reruns) line["reruns"] = *r.experts->reruns;
   }
   return append(json_text(line));
 }

@@ -31,6 +31,8 @@ struct ExpertsRecord {
   double balance_loss = 0, z_loss = 0;  ///< per token
   double load_max = 0;  ///< tokens of the expert with most, over the mean of its layer's; the worst layer's
   double idle = 0;      ///< experts without a token, over all layers
+  /// Steps so far that were taken again, with room for all rows; none where each has such room.
+  std::optional<std::int64_t> reruns{};
 };
 
 /// Numbers of one step. NaN and infinities are written as null.

@@ -54,7 +54,6 @@ Corruption describe_piece(const std::string& name, const std::vector<Copies>& co
 }
 
 constexpr std::size_t class_count = std::size_t{1} << axis_count;
-static_assert(class_count <= 64, "a bit for each in a word");
 
 /// A class is the pieces that are copied over one AxisSet. Ranks with the same names in it hold copies of
 /// each other.
@@ -80,14 +79,18 @@ std::vector<Class> classes_of(const std::vector<job::HeldPiece>& pieces) {
 
 /// Collective. Returns the indices of the classes in which any rank has pieces.
 std::vector<std::size_t> classes_in_use(const checkpoint::Group& world, const std::vector<Class>& own) {
-  std::uint64_t used = 0;
-  for (std::size_t c = 0; c < own.size(); ++c)
-    if (!own[c].names.empty()) used |= std::uint64_t{1} << c;
-  for (const std::int64_t of_rank : world.all_gather(static_cast<std::int64_t>(used)))
-    used |= static_cast<std::uint64_t>(of_rank);
+  constexpr std::size_t word = 64;  // classes that one exchange tells of
   std::vector<std::size_t> list;
-  for (std::size_t c = 0; c < own.size(); ++c)
-    if ((used >> c & 1u) != 0) list.push_back(c);
+  for (std::size_t begin = 0; begin < own.size(); begin += word) {
+    const std::size_t end = std::min(begin + word, own.size());
+    std::uint64_t used = 0;
+    for (std::size_t c = begin; c < end; ++c)
+      if (!own[c].names.empty()) used |= std::uint64_t{1} << (c - begin);
+    for (const std::int64_t of_rank : world.all_gather(static_cast<std::int64_t>(used)))
+      used |= static_cast<std::uint64_t>(of_rank);
+    for (std::size_t c = begin; c < end; ++c)
+      if ((used >> (c - begin) & 1u) != 0) list.push_back(c);
+  }
   return list;
 }
 

@@ -13,13 +13,13 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "checkpoint/hf/export_folder.hpp"
+#include "config/adapters.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/special_tokens.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
 #include "job/require_checkpoint.hpp"
-#include "model/lora.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -166,11 +166,11 @@ namespace {
 void require_own_modules(const config::Deck& deck) {
   const config::Architecture& a = config::find_architecture(deck.model.family);
   for (const config::FileTensor& row : a.files) {
-    if (row.experts != config::ExpertFiles::none) continue;  // Experts have no adapters.
+    if (row.experts != config::ExpertFiles::none) continue;  // PEFT has a form for experts.
     std::string module(row.parameter.substr(0, row.parameter.rfind('.')));
     std::ranges::replace(module, '*', '0');
     for (const std::string& target : deck.lora.targets)
-      REQUIRE(!model::is_target(target, module),
+      REQUIRE(!config::is_target(target, module),
               "checkpoint.export_adapter: lora.targets has {}, which {} keeps in {}: its adapter cannot be "
               "exported alone. Leave it out of lora.targets, or export the merged model "
               "(checkpoint.export_adapter = false)",

@@ -105,7 +105,7 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   add("length", length_line(deck, data));
   add("context", config::context_note(deck));
   add("head", config::head_note(deck));
-  add("dropout", config::dropout_note(deck.model));
+  add("left out", config::left_out_note(deck.model));
   return lines;
 }
 
@@ -183,11 +183,13 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
   r.seconds.save = clock.save;
   if (facts.behind_training) r.seconds.save_wait = clock.save_wait;
   r.seconds.total = clock.total;
-  for (const auto& [axes, bytes] : sent) r.bytes_sent.emplace_back(to_string(axes), bytes);
+  for (const auto& [axes, bytes] : sent)
+    r.bytes_sent.emplace_back(to_string(axes, worker.job().train().mesh), bytes);
   r.peak_bytes = worker.held().peak();
   if (const auto experts = worker.experts()) {
     const double tokens = std::max(s.valid_tokens, 1.0);
     r.experts = {experts->balance_sum / tokens, experts->z_sum / tokens, experts->load_max, experts->idle};
+    if (worker.job().all_rows()) r.experts->reruns = worker.reruns();
   }
   return r;
 }

@@ -224,9 +224,9 @@ bool resumes(Run& run, const Snapshots& snapshots, Checkpoints& known) {
   return false;
 }
 
-/// Collective. Reads the weights that model.from names, draws missing adapters, and initialises the rest of
-/// the state. Prints how the run goes on, how fast it read, and each rank's resident memory before anything
-/// but the weights was touched.
+/// Collective. Reads the weights that model.from names, draws missing adapters or routers, and initialises
+/// the rest of the state. Prints how the run goes on, how fast it read, and each rank's resident memory
+/// before anything but the weights was touched.
 void start_from_weights(Run& run) {
   telemetry::Phase phase(run.console, "reading the weights", [&run] { return run.worker.position(); });
   const std::string& folder = run.deck.model.from;
@@ -240,6 +240,7 @@ void start_from_weights(Run& run) {
         folder, {.computed = run.deck.precision.parameters,
                  .leaves_head = config::is_explicit(run.deck, "model.tie_word_embeddings"),
                  .added = checkpoint::added_rows(run.deck),
+                 .may_lack = checkpoint::drawn_parameters(run.deck.model),
                  .architecture = &config::find_architecture(run.deck.model.family),
                  .progress = [&](std::int64_t done, std::int64_t total) {
                    phase.at(share_of(done, total, "read"));
@@ -251,7 +252,8 @@ void start_from_weights(Run& run) {
   mine.peak = runtime::peak_resident_bytes();
   run.console.print(report_of(runtime::of_all(run.session, mine), now() - start));
   if (!imported.absent.empty())
-    run.print("{} adapter weights are drawn from seed {}\n", imported.absent.size(), run.deck.run.seed);
+    run.print("{} {} weights are drawn from seed {}\n", imported.absent.size(),
+              run.deck.model.upcycled ? "router" : "adapter", run.deck.run.seed);
   run.worker.complete_import(imported, static_cast<std::uint64_t>(run.deck.run.seed));
 }
 

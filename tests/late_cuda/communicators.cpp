@@ -52,6 +52,7 @@ TEST_P(Communicators, Move) {
   check_all_gather(g());
   check_broadcast(g());
   check_all_to_all(g());
+  check_all_to_all_rows(g());
   check_shifts(g());
 }
 

@@ -91,6 +91,7 @@ TEST_P(Comm, BroadcastFromEveryRoot) {
 TEST_P(Comm, AllToAllTransposes) {
   CommGroup g(GetParam());
   check_all_to_all(g);
+  check_all_to_all_rows(g);
   check_shifts(g);
 }
 
@@ -100,6 +101,7 @@ TEST_P(Comm, CutMessagesArriveWhole) {
   check_reduce_scatters<bf16>(g);
   check_reduce_scatters<double>(g);
   check_all_reduce<float>(g, 4099, true);
+  check_all_to_all_rows(g);
   const DeviceArray<double> shard(*g.device, contribution<double>(g.rank, 777)),
       full(*g.device, 777 * g.size, 0.0);
   run(g.comm.all_gather(shard.data(), full.data(), 777 * 8));

@@ -30,6 +30,8 @@ TEST(CommAllocations, NoneAfterPreparation) {
   all.push_back(comm.all_reduce(buffer(7), buffer(7), DType::bf16, count, buffer(8)));
   all.push_back(comm.broadcast(buffer(9), count * 4, 0));
   all.push_back(comm.all_to_all(buffer(10), buffer(11), count * 4));
+  const std::vector<std::int32_t> sizes(static_cast<std::size_t>(2 * comm.size()), 700);
+  all.push_back(comm.all_to_all_rows(buffer(14), buffer(15), 1000, 12, sizes.data()));
   all.push_back(comm.recv(buffer(12), count * 4, previous));
   all.push_back(comm.send(buffer(13), count * 4, next));
   const telemetry::AllocationCount allocations;

@@ -60,6 +60,7 @@ TEST_F(CommNccl, Moves) {
   check_all_gather(g());
   check_broadcast(g());
   check_all_to_all(g());
+  check_all_to_all_rows(g());
   check_shifts(g());
   EXPECT_NO_THROW(g().mesh.check());
 }

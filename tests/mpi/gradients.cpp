@@ -50,6 +50,15 @@ void norms_and_biases(TinyModel& tiny) {
   m.num_key_value_heads = 2;
 }
 
+/// Attention with sinks and a clamped gate, some layers with a window.
+void sinks(TinyModel& tiny) {
+  config::Model& m = tiny.dims;
+  m.family = "gpt_oss";
+  m.attention_bias = m.attention_output_bias = m.mlp_bias = true;
+  m.sliding_window = 3;
+  m.layer_types = {"sliding_attention", "full_attention"};
+}
+
 /// Sizes for which products of one input are joined; weights alone, then biases too.
 void joined(TinyModel& tiny) {
   config::Model& m = tiny.dims;
@@ -85,6 +94,7 @@ constexpr Variant variants[] = {
     {"window", window},
     {"heads_normalised", [](TinyModel& m) { m.dims.qk_norm = true; }},
     {"norms_and_biases", norms_and_biases},
+    {"sinks", sinks},
     {"joined", joined},
     {"joined_biases", joined_biases},
     {"adapters", adapters},

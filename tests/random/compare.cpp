@@ -72,12 +72,14 @@ void compare_numbers(const std::string& run, const std::string& one_rank, std::i
 }
 
 /// How many times the bound a parameter may differ by whose gradient is little more, in 16 bits, than what
-/// was rounded: Adam makes whole steps of it. Keys and norms of heads have small gradients. What a bias adds
-/// to all keys the softmax does not see, but for rotation.
+/// was rounded: Adam makes whole steps of it. Keys, norms of heads and sinks have small gradients. What a
+/// bias adds to all keys the softmax does not see, but for rotation.
 double noise_of(const std::string& parameter, bool narrow) {
   const auto has = [&](const char* part) { return parameter.find(part) != parameter.npos; };
   if (parameter.ends_with(".k_proj.bias")) return narrow ? 6 : 100;
-  return has(".k_proj.") || (narrow && (has(".q_norm.") || has(".k_norm."))) ? 2 : 1;
+  // Single numbers: a mean hides no whole step that the sign of a rounded gradient turns round.
+  if (has(".act_fn.") && narrow) return 4;
+  return has(".k_proj.") || (narrow && (has(".q_norm.") || has(".k_norm.") || has(".sinks"))) ? 2 : 1;
 }
 
 void compare_weights(const std::string& run, const std::string& one_rank, const Bound& bound, Apart& apart,
@@ -114,6 +116,8 @@ Bound bound_of(const Words& numerics) {
   Bound bound{
       fmt::format("{}{} {}", preset, coarse ? " coarse" : "", jumps ? "jumping" : "smooth"), {}, 0, narrow};
   bound.apart = {unit, 10 * unit, unit, lr * (coarse || (jumps && narrow) ? 1 : narrow ? 0.5 : 1000 * unit)};
+  // Rounding sends tokens between two experts to the other one.
+  if (narrow && gives(numerics, "model.num_experts")) bound.apart.norm *= 2;
   if (preset == "bf16-pure" && value_of(numerics, "precision.rounding", "") != "nearest") bound.strays = 2;
   if (jumps && !narrow && !coarse) bound.apart = {1e-4, 1e-3, 1e-4, 0.05 * lr};
   return bound;

@@ -217,7 +217,8 @@ TEST_F(RandomDecks, ExportWhatOneRankDoes) {
     } catch (const Error& e) {
       refusal = e.what();
     }
-    EXPECT_EQ(refusal, "");
+    // Some models that train are none of their Hugging Face class.
+    EXPECT_TRUE(refusal.empty() || refusal.find("such a model is no ") != refusal.npos) << refusal;
     if (session().rank() > 0 || of_one || !refusal.empty()) continue;
     int files = 0;
     for (const auto& file : fs::directory_iterator(expected)) {

@@ -107,6 +107,12 @@ std::array<int, axes.size()> mesh_of(int ranks, const Dice& dice, std::uint64_t 
   return degrees;
 }
 
+/// Whether losses are means over the tokens of a micro-batch, and so others if it has other sequences.
+bool counts_micro_batches(const Words& numerics) {
+  return has(numerics, "model.num_experts") &&
+         (!has(numerics, "experts.balance=none") || has(numerics, "experts.z_loss"));
+}
+
 /// The mesh and batch.micro, whose product with the accumulation is batch.global.
 void draw_mesh(Sample& sample, const Dice& dice) {
   const int global = global_of(sample.numerics);
@@ -115,11 +121,13 @@ void draw_mesh(Sample& sample, const Dice& dice) {
     const int parts = degrees[1] * degrees[2];
     if (global % parts != 0) continue;
     std::vector<int> micros;
-    for (int micro = 1; micro <= 4; ++micro)
+    for (int micro = 1; micro <= (counts_micro_batches(sample.numerics) ? 1 : 4); ++micro)
       if (global / parts % micro == 0) micros.push_back(micro);
     for (std::size_t axis = 0; axis < axes.size(); ++axis)
       if (degrees[axis] > 1 || axis == 2)
         sample.placement.push_back(fmt::format("--mesh.{}={}", axes[axis], degrees[axis]));
+    if (has(sample.numerics, "model.num_experts") && degrees[2] % 2 == 0 && dice.share("mesh.expert") < 0.7)
+      sample.placement.push_back(fmt::format("--mesh.expert={}", degrees[2] % 4 == 0 ? 4 : 2));
     sample.placement.push_back(fmt::format("--batch.micro={}", dice.one_of(micros, "micro")));
     return;
   }

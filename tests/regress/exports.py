@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 
+import golden
 import numpy as np
 
 import hf_model as hf
@@ -228,6 +229,43 @@ class OfAdapters(hf.Models):
             r"(model\.norm\.weight, lm_head\.weight|lm_head\.weight, model\.norm\.weight); export the merged model",
         )
         self.export(more / "checkpoints" / "step_2", "more_merged")
+
+
+def arrays_of(folder):
+    return {name: np.frombuffer(data, "<f4").reshape(shape).astype("f8")
+            for name, (_, shape, data) in hf.read_folder(folder).items()}
+
+
+def fused_experts(tensors, layer):
+    """The weights of gate and up, and of down, for all experts: outputs x inputs each."""
+    experts = f"{layer}.block_sparse_moe.experts"
+    if f"{experts}.0.w1.weight" not in tensors:     # of gpt-oss
+        return [tensors[f"{layer}.mlp.experts.{name}"].swapaxes(1, 2) for name in ("gate_up_proj", "down_proj")]
+    w1, w2, w3 = (np.stack([tensors[f"{experts}.{e}.w{i}.weight"] for e in range(4)]) for i in (1, 2, 3))
+    return [np.concatenate([w1, w3], axis=1), w2]
+
+
+class OfExperts(golden.Numbers):
+    """PEFT has two matrices for all experts (ParamWrapper), and wraps the module once for each parameter."""
+
+    def test_alone_they_are_what_is_merged(self):
+        for model in ("mixtral", "gpt_oss"):
+            run = golden.golden(model)["runs"]["lora"]
+            output = self.run_as(run, model, 2, model, {"run.steps": 2})
+            merged, alone = self.folder / f"{model}_merged", self.folder / f"{model}_alone"
+            for words in ([merged], [alone, "--adapter"]):
+                words = ["export", output / "checkpoints" / "step_2", "--dtype", "fp32", "--to", *words]
+                self.assertEqual(zt.run(2, words).code, 0)
+            base, merged, factors = map(arrays_of, (golden.GOLDEN / model, merged, alone))
+            scale = run["settings"]["lora.alpha"] / run["settings"]["lora.rank"]
+            for layer in ("model.layers.0", "model.layers.1"):
+                pairs = zip((".base_layer", ""), fused_experts(base, layer), fused_experts(merged, layer))
+                for wrapper, before, after in pairs:
+                    a, b = (factors[f"base_model.model.{layer}.mlp.experts{wrapper}.lora_{x}.weight"] for x in "AB")
+                    experts, _, inputs = before.shape
+                    added = np.einsum("ore,eri->eoi", b.reshape(len(b), -1, experts), a.reshape(experts, -1, inputs))
+                    self.assertLess(np.abs(after - before - scale * added).max(), 1e-6 * np.abs(after).max(), layer)
+                    self.assertGreater(np.abs(added).max(axis=(1, 2)).min(), 1e-4, f"{layer}: untrained experts")
 
 
 if __name__ == "__main__":

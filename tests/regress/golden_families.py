@@ -9,7 +9,8 @@ import ztrain_run as zt
 
 class Runs(typing.NamedTuple):
     """The run of a model on one rank, and those on two: with parameters over them, with heads and words, with tokens by
-    a method, with blocks. Runs but "windows" and "short" have packed documents."""
+    a method, with blocks. Runs but "windows", "balanced", "short" and "moved" have packed documents; in "moved" experts
+    have a loss of each sequence, and biases that follow the load."""
 
     one: str
     shard: str
@@ -35,10 +36,13 @@ MODELS = {
     "ministral": Runs("lora", "documents", "frozen", "documents", "ring", "windows"),
     "apertus": Runs("windows", "lora", "documents", "documents", "ulysses", "frozen"),
     "starcoder2": Runs("frozen", "documents", "lora", "windows", "gather", "documents"),
-    "mixtral": Runs("documents", "lora", "documents", "windows", "gather", "frozen"),
+    "mixtral": Runs("balanced", "lora", "documents", "balanced", "gather", "frozen"),
     "qwen2_moe": Runs("frozen", "documents", "lora", "documents", "ring", "windows"),
     "qwen3_moe": Runs("windows", "documents", "documents", "documents", "ulysses", "lora"),
     "olmoe": Runs("lora", "frozen", "documents", "documents", "gather", "documents"),
+    "gpt_oss": Runs("documents", "windows", "lora", "documents", "ring", "frozen"),
+    "deepseek_v2": Runs("documents", "lora", "documents", "windows", "ring", "frozen"),
+    "deepseek_v3": Runs("moved", "documents", "lora", "moved", "ulysses", "frozen"),
     "gpt2": Runs("documents", "frozen", "windows", "documents", "ring", "documents"),
 }
 
@@ -92,7 +96,7 @@ class Families(golden.Numbers):
                     self.texts_agree(model, 2, "--chunk", "16")
 
     def test_generation_by_heads_over_ranks(self):
-        for model in ("gemma2", "olmo2", "glm4", "apertus", "qwen2_moe", "gpt2"):
+        for model in ("gemma2", "olmo2", "glm4", "apertus", "qwen2_moe", "gpt_oss", "gpt2"):
             with self.subTest(model=model):
                 self.texts_agree(model, 2, "--tensor", 2)
 

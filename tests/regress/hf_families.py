@@ -145,6 +145,36 @@ FAMILIES = {
         "norm_topk_prob": False,
         "clip_qkv": None,
     },
+    "gpt_oss": {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "attention_bias": True,
+        "num_local_experts": 3,
+        "num_experts_per_tok": 2,
+        "sliding_window": 7,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "swiglu_limit": 7.0,
+    },
+    "deepseek_v3": {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "num_key_value_heads": 4,
+        "q_lora_rank": 7,
+        "kv_lora_rank": 9,
+        "qk_nope_head_dim": 4,
+        "qk_rope_head_dim": 6,
+        "v_head_dim": 8,
+        "n_routed_experts": 6,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 11,
+        "n_group": 3,
+        "topk_group": 2,
+        "first_k_dense_replace": 0,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+        "norm_topk_prob": True,
+    },
 }
 
 GPT2 = {
@@ -167,6 +197,9 @@ GPT2 = {
 }
 
 
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
 def mixture_shapes(config):
     """{name: shape} of the experts of a layer, and of what is beside them."""
     mixtral, hidden = config.get("model_type") == "mixtral", config["hidden_size"]
@@ -181,8 +214,27 @@ def mixture_shapes(config):
     return {**found, "mlp.shared_expert_gate.weight": [1, hidden]} if shared else found
 
 
+def latent_shapes(config):
+    """What own_shapes() returns, of DeepSeek V3."""
+    hidden, heads, width = config["hidden_size"], config["num_attention_heads"], config["moe_intermediate_size"]
+    q, kv, still, turned, v = (config[key] for key in LATENT)
+    experts, shared = config["n_routed_experts"], "mlp.shared_experts"
+    found = {"self_attn.q_a_proj.weight": [q, hidden], "self_attn.q_a_layernorm.weight": [q],
+             "self_attn.q_b_proj.weight": [heads * (still + turned), q],
+             "self_attn.kv_a_proj_with_mqa.weight": [kv + turned, hidden], "self_attn.kv_a_layernorm.weight": [kv],
+             "self_attn.kv_b_proj.weight": [heads * (still + v), kv], "self_attn.o_proj.weight": [hidden, heads * v],
+             "mlp.gate.weight": [experts, hidden], "mlp.gate.e_score_correction_bias": [experts]}
+    for module, columns in [(f"mlp.experts.{e}", width) for e in range(experts)] + [(shared, config["n_shared_experts"] * width)]:
+        found.update({f"{module}.{name}_proj.weight": [columns, hidden] for name in ("gate", "up")})
+        found[f"{module}.down_proj.weight"] = [hidden, columns]
+    return tuple(f"{module}_proj.weight" for module in
+                 ("self_attn.q", "self_attn.k", "self_attn.v", "mlp.gate", "mlp.up", "mlp.down")), found
+
+
 def own_shapes(config):
     """(names of a Llama's layer that a family lacks, {name: shape} of what its layers have instead or besides)."""
+    if "kv_lora_rank" in config:
+        return latent_shapes(config)
     hidden, inner, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = head_dim * config["num_attention_heads"], head_dim * config["num_key_value_heads"]
     behind, gate, inputs = "post_feedforward_layernorm.weight", ("mlp.gate_proj.weight",), ("input_layernorm.weight",)
@@ -195,8 +247,13 @@ def own_shapes(config):
     biases = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys, "self_attn.o_proj": hidden,
               "mlp.c_fc": inner, "mlp.c_proj": hidden, "input_layernorm": hidden, "post_attention_layernorm": hidden}
     dense = (*gate, "mlp.up_proj.weight", "mlp.down_proj.weight")
-    mixture = mixture_shapes(config)
+    mixture, count = mixture_shapes(config), config.get("num_local_experts", 0)
+    fused_experts = {"gate_up_proj": [hidden, 2 * inner], "gate_up_proj_bias": [2 * inner], "down_proj": [inner, hidden],
+                     "down_proj_bias": [hidden]}
     return {
+        "gpt_oss": (dense, {"self_attn.sinks": [config["num_attention_heads"]], "mlp.router.weight": [count, hidden],
+                            "mlp.router.bias": [count],
+                            **{f"mlp.experts.{name}": [count, *shape] for name, shape in fused_experts.items()}}),
         "mixtral": (dense, mixture),
         "qwen2_moe": (dense, mixture),
         "qwen3_moe": (dense, {**mixture, **each}),
@@ -221,7 +278,7 @@ def shapes(config):
     """{name: shape} of the tensors of a model."""
     if config.get("model_type") == "gpt2":
         return gpt2_shapes(config["n_embd"], config["n_inner"])
-    found, (without, own) = hf.shapes(config), own_shapes(config)
+    found, (without, own) = hf.shapes({"head_dim": 0, **config}), own_shapes(config)
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         found = {name: shape for name, shape in found.items() if name not in {prefix + lacks for lacks in without}}
@@ -262,6 +319,8 @@ class Families(hf.Models):
         config = {**hf.CONFIG, **FAMILIES[family]}
         if "norm_epsilon" in config:
             del config["rms_norm_eps"]
+        if "kv_lora_rank" in config:
+            del config["head_dim"]
         return config
 
     def make(self, family, folder, without=()):
@@ -280,6 +339,24 @@ class Families(hf.Models):
                 for key, value in self.config(name).items():
                     self.assertEqual(config[key], value, f"{name}: {key}")
 
+    def test_layers_that_predict_further_tokens_are_left_out(self):
+        further = {"model.layers.2.eh_proj.weight": tensors_of(self.config("qwen3"))["lm_head.weight"]}
+        for family, layers in (("deepseek_v3", 1), ("qwen3", 0)):
+            tensors = tensors_of(self.config(family))
+            folder = self.write_model(f"further_{family}", {**tensors, **further})
+            config = {**self.config(family), "num_nextn_predict_layers": layers}
+            (folder / "config.json").write_text(json.dumps(config))
+        still = self.still("still_further", "further_deepseek_v3", overrides={"precision.preset": "bf16"})
+        exported = self.export(still, "export_further", "--dtype", "fp32")
+        read = tensors_of(self.config("deepseek_v3"))
+        self.assertEqual(hf.read_folder(exported), read)
+        # In bf16 a bias of the choice is fp32 in memory, in checkpoints and in files.
+        wide = {name: tensor for name, tensor in hf.read_folder(self.export(still, "export_bf16")).items() if tensor[0] == "F32"}
+        self.assertEqual(wide, {name: tensor for name, tensor in read.items() if name.endswith("e_score_correction_bias")})
+        self.assertEqual(json.loads((exported / "config.json").read_text())["num_nextn_predict_layers"], 0)
+        result = zt.run(0, ["check", self.deck, "--model.from=further_qwen3"])
+        self.assert_refused(result, r"1 unexpected: model\.layers\.2\.eh_proj\.weight")
+
     def test_missing_tensors_are_listed(self):
         layer = "model.layers.0."
         for name, without in (
@@ -294,6 +371,7 @@ class Families(hf.Models):
             ("starcoder2", [f"{layer}mlp.c_fc.bias"]),
             ("mixtral", [f"{layer}block_sparse_moe.experts.1.w3.weight"]),
             ("qwen2_moe", [f"{layer}mlp.experts.4.down_proj.weight", f"{layer}mlp.shared_expert_gate.weight"]),
+            ("gpt_oss", [f"{layer}self_attn.sinks", f"{layer}mlp.experts.down_proj_bias"]),
             ("gpt2", ["transformer.h.0.attn.c_attn.weight", "transformer.h.0.mlp.c_proj.bias"]),
         ):
             with self.subTest(family=name):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 
+import golden
 import hf_model as hf
 import ztrain_run as zt
 
@@ -177,6 +178,54 @@ class WithAdapters(hf.Models):
         more = {**LORA, "lora.targets": LORA["lora.targets"] + ["up_proj"]}
         self.train(2, "more", {**more, "model.from": self.lora})
         self.assertIn("4 adapter weights are drawn", self.last.out)
+
+
+class FromDenseModels(golden.Numbers):
+    """A mixture whose experts are copies of a dense feed-forward, and whose weights sum to one, is the dense model."""
+
+    EXPERTS = {"model.num_experts": 4, "model.num_experts_per_tok": 2, "model.norm_topk_prob": True, "experts.balance": "none"}
+    STILL = {**zt.STILL, "run.steps": 1}
+
+    def starts_as(self, model, family, ranks, name, keys, routers=2):
+        run = golden.golden(model)["runs"]["windows"]
+        output = self.run_as(run, model, ranks, name, {**self.STILL, **self.EXPERTS, "model.family": family, **keys})
+        self.assertIn(f"{routers} router weights are drawn from seed 1234", self.last.out)
+        self.assertLess(abs(zt.losses(output)[1][0] / run["losses"][0] - 1), 2e-6, name)
+        return output / "checkpoints" / "step_1"
+
+    def test_mixtures_start_as_dense_models(self):
+        for model, family in (("mistral", "mixtral"), ("qwen3", "qwen3_moe")):
+            mixture = self.starts_as(model, family, 2, family, {})
+            prompt = golden.golden(model)["prompt"]
+            file, ids = self.folder / f"{family}.bin", ",".join(map(str, prompt))
+            words = ["generate", mixture, "--dtype", "fp32", "--prompt-ids", ids, "--tokens", "0", "--logits", file]
+            self.assertEqual(zt.run(0, words).code, 0)
+            self.assert_logits(model, file)
+            found, dense = zt.tensors(mixture), hf.read_folder(golden.GOLDEN / model)
+            for layer in ("model.layers.0.mlp", "model.layers.1.mlp"):
+                for part in ("gate_proj", "up_proj", "down_proj"):
+                    _, shape, data = dense[f"{layer}.{part}.weight"]
+                    experts = found[f"model/{layer}.experts.{part}.weight"]
+                    self.assertEqual((list(experts.shape), experts.tobytes()), ([4, *shape], 4 * data), f"{layer}.{part}")
+            routers = [found[f"model/model.layers.{layer}.mlp.gate.weight"] for layer in (0, 1)]
+            self.assertGreater(min(abs(routers[0]).max(), abs(routers[0] - routers[1]).max()), 0.1)
+
+    def test_from_a_checkpoint_and_on_another_mesh(self):
+        run = golden.golden("qwen3")["runs"]["windows"]
+        dense = self.run_as(run, "qwen3", 2, "dense", self.STILL) / "checkpoints" / "step_1"
+        keys = {"mesh.tensor": 2, "mesh.expert": 2, "model.from": dense, "model.mlp_only_layers": [0]}    # a layer stays dense
+        self.starts_as("qwen3", "qwen3_moe", 4, "mixture", keys, routers=1)
+
+    def test_what_does_not_fit(self):
+        for keys, pattern in (
+            ({"model.moe_intermediate_size": 12}, r"moe_intermediate_size = 12 contradicts \S+config\.json, which says 24"),
+            ({"lora.rank": 2}, r"'\S+' is a dense model, whose feed-forward each expert copies: .*; set lora\.rank = 0"),
+            ({"model.family": "qwen3"}, r"num_experts = 4 contradicts .* 0; leave the key out, or name as model\.family a mixture"),
+            ({"model.family": "olmoe"}, r"model\.family = \"olmoe\" contradicts \S+config\.json, which says \"qwen3\""),
+        ):
+            keys = {"data.train": ["x"], "model.from": str(golden.GOLDEN / "qwen3"), "model.family": "qwen3_moe", **self.EXPERTS, **keys}
+            deck = self.write_deck("refused", {**golden.golden("qwen3")["runs"]["windows"]["settings"], **keys})
+            self.assert_refused(zt.run(0, ["check", deck, "--without-files"]), pattern)
 
 
 if __name__ == "__main__":

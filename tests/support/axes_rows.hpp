@@ -120,6 +120,7 @@ enum Factor : std::size_t {
   tied,
   biases,
   head_norms,
+  sinks,
   factors
 };
 
@@ -137,6 +138,7 @@ inline Levels counts() {
           count(trainings),
           3,
           count(accumulations),
+          2,
           2,
           2,
           2,
@@ -178,7 +180,7 @@ class Row {
   /// Of what a single rank computes: a file's name.
   std::string key(bool coded) const {
     std::string text;
-    for (const Factor f : {size, training, packed, window, tied, biases, head_norms})
+    for (const Factor f : {size, training, packed, window, tied, biases, head_norms, sinks})
       text += fmt::format("{}", levels_[f]);
     return fmt::format("{}_{}_{}", text, sized(coded).global, static_cast<int>(sizes_of(coded)));
   }
@@ -191,6 +193,7 @@ class Row {
     m.dims.tie_word_embeddings = on(tied);
     m.dims.attention_bias = m.dims.attention_output_bias = on(biases);
     m.dims.qk_norm = on(head_norms);
+    if (on(sinks)) m.dims.family = "gpt_oss";
     set_training(m);
     if (coded) m.fp8 = precision().fp8;
     m.token_order = alone ? TokenOrder(1, 1, alone_multiple(coded)) : order(m, coded);
@@ -229,10 +232,11 @@ class Row {
   }
 
   std::string of_model() const {
-    return fmt::format("{}, {}, trained {}, recompute {}, {}{}{}{}{}{}", precision().name, sizes[at(size)],
+    return fmt::format("{}, {}, trained {}, recompute {}, {}{}{}{}{}{}{}", precision().name, sizes[at(size)],
                        trainings[at(training)], levels_[recompute], accumulations[at(accumulation)].name,
                        on(packed) ? ", packed" : "", on(window) ? ", window" : "", on(tied) ? ", tied" : "",
-                       on(biases) ? ", biases" : "", on(head_norms) ? ", norms of heads" : "");
+                       on(biases) ? ", biases" : "", on(head_norms) ? ", norms of heads" : "",
+                       on(sinks) ? ", sinks" : "");
   }
 
   Sizes sizes_of(bool coded) const {

@@ -125,7 +125,8 @@ class Shards {
 
   void fill_elements(const StateShard& s, std::int64_t state, const Piece& piece, std::int64_t begin,
                      std::int64_t salt) const {
-    for (const LogicalRun& run : place_.layout->logical_runs(piece.parameter, place_.at[Axis::tensor],
+    const TensorSlice& slice = place_.layout->parameters()[at(piece.parameter)].slice;
+    for (const LogicalRun& run : place_.layout->logical_runs(piece.parameter, part_of(slice, place_.at),
                                                              piece.slice_begin, piece.count))
       for (std::int64_t k = 0; k < run.count; ++k)
         put(s, piece.flat_begin - begin + run.slice_begin - piece.slice_begin + k,
@@ -137,7 +138,7 @@ class Shards {
                    std::int64_t salt) const {
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     std::int64_t before = 0;
-    for (int slice = 0; slice < place_.at[Axis::tensor] && !parameter.slice.whole(); ++slice)
+    for (int slice = 0; slice < part_of(parameter.slice, place_.at); ++slice)
       before += ceil_div(elements(parameter.slice.part_of(parameter.shape, slice)), s.granule);
     for (std::int64_t k = 0; k * s.granule < piece.count; ++k)
       put(s, (piece.flat_begin - begin) / s.granule + k,

@@ -18,7 +18,7 @@ inline int ranks() {
 struct Rank {
   Rank(const MeshShape& mesh, int rank, std::int64_t head = 1001)
       : layout(awkward_parameters(mesh[Axis::tensor], head), {3, {mesh[Axis::shard]}},
-               Coordinate(mesh, rank)[Axis::tensor]),
+               Coordinate(mesh, rank)),
         place{&layout, Coordinate(mesh, rank)} {}
   Rank(const Rank&) = delete;
   Layout layout;

@@ -129,6 +129,34 @@ inline void check_all_to_all(CommGroup& g) {
   EXPECT_EQ(g.comm.bytes_sent() - before, all_to_all_sent(g.size, bytes));
 }
 
+/// Sizes of 0, of whole slots and between them; they change from start to start, and as many rows travel.
+inline void check_all_to_all_rows(CommGroup& g) {
+  constexpr std::int64_t rows = 5, width = 37, slot = rows * width;
+  const auto size = [](int from, int to, int start) { return (3 * from + to + start) % (rows + 1); };
+  const DeviceArray<float> in(*g.device, contribution<float>(g.rank, slot * g.size)),
+      out(*g.device, slot * g.size, -1.0f);
+  DeviceArray<std::int32_t> sizes(*g.device, 2 * g.size, 0);
+  const auto exchange = g.comm.all_to_all_rows(in.data(), out.data(), rows, width * 4, sizes.data());
+  for (int start = 0; start <= rows; ++start) {
+    std::vector<std::int32_t> now(static_cast<std::size_t>(2 * g.size));
+    std::int64_t sent = 0;
+    for (int r = 0; r < g.size; ++r) {
+      now[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(size(g.rank, r, start));
+      now[static_cast<std::size_t>(g.size + r)] = static_cast<std::int32_t>(size(r, g.rank, start));
+      if (r != g.rank) sent += size(g.rank, r, start) * width * 4;
+    }
+    sizes.write(now);
+    const std::int64_t before = g.comm.bytes_sent();
+    run(exchange);
+    const auto got = out.read();
+    for (int s = 0; s < g.size; ++s)
+      for (std::int64_t i = 0; i < size(s, g.rank, start) * width; ++i)
+        EXPECT_EQ(got[static_cast<std::size_t>(s * slot + i)], element<float>(s, g.rank * slot + i));
+    const std::int64_t whole = all_to_all_sent(g.size, slot * 4);
+    EXPECT_EQ(g.comm.bytes_sent() - before, g.via < Via::nccl ? sent : whole);
+  }
+}
+
 inline void check_shifts(CommGroup& g) {
   const std::int64_t count = 37, bytes = count * 4;
   for (int by = 1; by < g.size; ++by) {

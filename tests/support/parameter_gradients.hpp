@@ -41,7 +41,7 @@ inline void add_own_gradients(const job::Worker& worker, StepResult& result) {
       const auto moments =
           read_elements<double>(worker, state.optimizer[0].slice, piece.flat_begin - begin, piece.count);
       for (const LogicalRun& run :
-           layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
+           layout.logical_runs(piece.parameter, part_of(p.slice, at), piece.slice_begin, piece.count))
         for (std::int64_t i = 0; i < run.count; ++i)
           whole[static_cast<std::size_t>(run.logical_begin + i)] +=
               moments[static_cast<std::size_t>(run.slice_begin - piece.slice_begin + i)] / (1 - probe_beta1);

@@ -26,6 +26,21 @@ inline config::Model small_dims(int layers, bool tied) {
   return m;
 }
 
+/// 8 heads of queries and 4 of keys.
+inline config::Model dims_by_heads() {
+  config::Model dims = small_dims(2, false);
+  dims.num_attention_heads = 8, dims.num_key_value_heads = 4;
+  return dims;
+}
+
+/// The same with 8 experts in each of 2 layers.
+inline config::Model dims_with_experts() {
+  config::Model dims = dims_by_heads();
+  dims.family = "qwen3_moe";
+  dims.num_experts = 8, dims.num_experts_per_tok = 2, dims.moe_intermediate_size = 24;
+  return dims;
+}
+
 inline model::Graph small_model(int layers = 2, bool tied = false) {
   return model::decoder(small_dims(layers, tied), {32, DType::bf16, model::Objective::loss});
 }

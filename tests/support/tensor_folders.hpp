@@ -86,7 +86,7 @@ class TensorFolders : public CheckpointOfRanks {
       if (ranks() % tensor != 0) continue;
       const MeshShape mesh = mesh_of(1, ranks() / tensor, tensor);
       const Coordinate at(mesh, session().rank());
-      const Layout layout(parameters_(tensor), {3, {mesh[Axis::shard]}}, at[Axis::tensor]);
+      const Layout layout(parameters_(tensor), {3, {mesh[Axis::shard]}}, at);
       function(Place{&layout, at}, mesh);
     }
   }

@@ -32,6 +32,8 @@ struct TinyModel {
   double adapter_std = 0;  ///< above 0: lora_B is drawn too, so that lora_A has a gradient
   /// Of the losses that balance experts, and of their routers.
   double balance_coefficient = 0, z_coefficient = 0;
+  model::BalanceOver balance_over = model::BalanceOver::micro_batch;
+  double bias_speed = 0;          ///< experts.bias_update_speed
   bool balanced_routing = false;  ///< debug.balanced_routing
 
   TinyModel() {
@@ -45,7 +47,7 @@ struct TinyModel {
     dims.rms_norm_eps = 1e-5;
     dims.rope_theta = 10000;
     dims.rope_scaling = "none";
-    dims.scoring_func = "softmax";
+    dims.scoring_func = "softmax", dims.topk_method = "greedy";
     dims.initializer_range = 0.05;
   }
 
@@ -62,6 +64,8 @@ struct TinyModel {
     request.balanced_routing = balanced_routing;
     request.balance_coefficient = balance_coefficient;
     request.z_coefficient = z_coefficient;
+    request.balance_over = balance_over;
+    request.bias_speed = bias_speed;
     model::Graph graph = model::decoder(dims, request);
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
@@ -83,8 +87,7 @@ inline program::JobSpec spec_for(const TinyModel& model, const MeshShape& mesh, 
   spec.strategy = config::find_strategy(strategy);
   spec.precision = precision;
   spec.tokens = model.micro * model.sequence;
-  spec.micro_batches =
-      static_cast<int>(model.global / (model.micro * mesh.size(Axis::replicate | Axis::shard)));
+  spec.micro_batches = static_cast<int>(model.global / (model.micro * mesh.size(sequence_axes)));
   return spec;
 }
 

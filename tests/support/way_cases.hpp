@@ -18,10 +18,12 @@
 #include "kernels/fp8/record.hpp"
 #include "kernels/grouped/record.hpp"
 #include "kernels/head/record.hpp"
+#include "kernels/heads/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/rope/record.hpp"
+#include "kernels/sinks/record.hpp"
 #include "program/ir/placement.hpp"
 #include "program/ir/program.hpp"
 
@@ -196,6 +198,12 @@ inline std::vector<WayCase> of_elements() {
       way_case<Dropout>({0.5, 7}, {matrix(T, 24), scalars()}, {matrix(T, 24)}, mask),
       way_case(RopeTable{1e4, "default"}, {vector(T, DType::i32, Fill::words)}, {matrix(T, 4)}),
       way_case(Rope{}, {matrix(T, wide), matrix(T, 4)}, {matrix(T, wide)}),
+      way_case(Rope{.head_dim = 8, .from = 3}, {matrix(T, 96), matrix(T, 4)}, {matrix(T, 96)}),
+      way_case(HeadParts{heads, {{0, 1, 0, 0, 3}}}, {matrix(T, wide)}, {matrix(T, 60)}),
+      way_case(HeadParts{heads, {{0, 0, 0, 0, 3}, {0, 3, 1, 0, 1}, {1, 0, 0, 3, 2}}, true},
+               {matrix(T, wide), matrix(T, 24)}, {matrix(T, 60), matrix(T, 36)}),
+      way_case(HeadParts{heads, {{0, 0, 0, 0, 3}, {1, 0, 0, 3, 1}, {0, 3, 1, 0, 2}}, false, true},
+               {matrix(T, 60), matrix(T, 36)}, {matrix(T, wide), matrix(T, 24)}),
   };
 }
 
@@ -228,6 +236,12 @@ inline std::vector<WayCase> of_attention() {
   AttentionPartGrad gradient;
   static_cast<RingPart&>(gradient) = all;
   const Operand positive = matrix(T, heads, DType::f64, Fill::positive);
+  const auto first_sink = [](auto& a, const Way& way, const Twelfths& part) {
+    const bool all_sinks = std::ranges::find(way.inputs, by_rows) == way.inputs.end();
+    if (all_sinks && way.inputs[0] == by_columns) a.first = part.begin;
+  };
+  Operand o_too = x, lse_too = by_head;
+  o_too.same_as = 0, lse_too.same_as = 1;
   return {
       way_case<Attention>(whole, {x, x, x, documents()}, {x, by_head}, cut_heads<Attention>),
       way_case<AttentionGrad>({whole}, {x, x, x, x, by_head, x, documents()}, {x, x, x, workspace()},
@@ -239,6 +253,9 @@ inline std::vector<WayCase> of_attention() {
       way_case(AttentionMerge{}, {x, by_head, positive}, {x, by_head}),
       way_case<AttentionPartGrad>(gradient, {x, x, x, x, by_head, x, documents()}, {x, x, x, workspace()},
                                   part_fit),
+      way_case<AttentionSinks>({}, {x, by_head, vector(heads)}, {o_too, lse_too}, first_sink),
+      way_case<AttentionSinksGrad>({}, {x, x, by_head, vector(heads)}, {vector(heads), workspace()},
+                                   first_sink),
   };
 }
 

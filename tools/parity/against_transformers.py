@@ -11,6 +11,8 @@ For each model, which transformers saves and ztrain starts from (model.from), a 
     packed    the same on documents with masks of the loss, which ztrain packs into rows and accumulates
               over micro-batches and ranks, and PyTorch takes one by one, without padding                  1e-5
     norm      of the gradient in each of these steps, before clipping, relative                            1e-5
+    balanced  losses, norms and weights of steps on windows with the loss that balances experts, of models whose
+              config.json has router_aux_loss_coef; tensors relative to their largest element               1e-5
     frozen    losses on them with some parameters frozen, against requires_grad = False                    1e-5
     LoRA      losses on them with adapters, against PEFT's from the same start, which ztrain exported      1e-5
     merged    logits of the trained adapters in PEFT, against the merged export in transformers, and

@@ -10,8 +10,8 @@ import torch_side
 import ztrain_side as zt
 
 # What each column is: against_transformers.py. Those that may not be above 0 are counts.
-BOUNDS = {"logits": 1e-4, "greedy": 0, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "frozen": 1e-5, "LoRA": 1e-5,
-          "merged": 1e-4, "weights": 1e-5, "bits": 0}
+BOUNDS = {"logits": 1e-4, "greedy": 0, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "balanced": 1e-5, "frozen": 1e-5,
+          "LoRA": 1e-5, "merged": 1e-4, "weights": 1e-5, "bits": 0}
 
 
 def apart(ours, theirs):
@@ -79,7 +79,8 @@ class Comparison:
         one, other = self.original.config, returned.config
         differ = [k for k in keys if hasattr(one, k) and setting(one, k) != setting(other, k)]
         pairs = zip(self.original.state_dict().items(), returned.state_dict().items(), strict=True)
-        differ += [k for (k, a), (_, b) in pairs if not torch.equal(flat_bytes(a), flat_bytes(b))]
+        # transformers may load a router in fp32.
+        differ += [k for (k, a), (_, b) in pairs if not torch.equal(flat_bytes(a.to(b.dtype)), flat_bytes(b))]
         return {"bits": len(differ)}
 
     def training(self):
@@ -91,9 +92,23 @@ class Comparison:
         model = self.load()
         losses, norms = torch_side.train(model, self.documents, zt.DOCUMENTS)
         ours, our_norms, trained = self.train("packed", zt.DOCUMENTS)
-        exported = torch_side.load(self.export(trained, "trained", "--dtype", "fp32")).state_dict()
-        weights = largest(np.array([largest(exported[k] - v) / largest(v) for k, v in model.state_dict().items()]))
-        return {**found, "packed": apart(ours, losses), "norm": apart(our_norms, norms), "weights": weights}
+        return {**found, "packed": apart(ours, losses), "norm": apart(our_norms, norms),
+                "weights": self.weights_apart(trained, model, "trained")}
+
+    def weights_apart(self, checkpoint, model, name):
+        exported = torch_side.load(self.export(checkpoint, name, "--dtype", "fp32")).state_dict()
+        return largest(np.array([largest(exported[k] - v) / largest(v) for k, v in model.state_dict().items()]))
+
+    def balanced(self):
+        """Losses, norms and weights of steps that balance experts too, in one micro-batch whose tokens ranks share."""
+        if not hasattr(self.original.config, "router_aux_loss_coef"):
+            return {}
+        model = self.load()
+        losses, norms = torch_side.train(model, self.windows, zt.BALANCED)
+        ours, our_norms, trained = self.ztrain.train(self.saved, self.tokens, self.folder / "balanced", zt.BALANCED,
+                                                     {"mesh.context": self.ztrain.ranks})
+        weights = self.weights_apart(trained, model, "balanced_trained")
+        return {"balanced": largest(np.array([apart(ours, losses), apart(our_norms, norms), weights]))}
 
     def frozen(self):
         partial = zt.partial(self.row.about.whole)
@@ -126,11 +141,13 @@ class Comparison:
 
     def dropout_trains(self, without):
         """There is nothing to compare masks with; but the losses fall, and are not those without dropout."""
-        losses, _, _ = self.train("dropout", zt.lora(self.row.targets, dropout=0.1))
+        targets = [target for target in self.row.targets if "experts." not in target] or ["q_proj"]  # have no dropout
+        losses, _, _ = self.train("dropout", zt.lora(targets, dropout=0.1))
         return all(map(math.isfinite, losses)) and losses[-1] < losses[0] and losses[-1] != without[-1]
 
     def run(self):
         found = {}
-        for part in (self.generation, self.import_and_export, self.training, self.frozen, self.adapters):
+        for part in (self.generation, self.import_and_export, self.training, self.balanced, self.frozen,
+                     self.adapters):
             found.update(part())
         return found

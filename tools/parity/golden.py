@@ -30,12 +30,16 @@ def runs(row):
     }
     if row.targets:
         found["lora"] = "documents.h5", zt.lora(row.targets)
-    return {name: (file, {**keys, **row.about.deck}) for name, (file, keys) in found.items()}
+    if row.about.moved:
+        found["moved"] = "tokens.bin", {**zt.WINDOWS, **row.about.moved}
+    if row.balanced:
+        found["balanced"] = found.pop("windows")[0], zt.BALANCED
+    return {name: (file, {**keys, **row.about.deck, **keys}) for name, (file, keys) in found.items()}
 
 
 def chunks(row, name):
     """What PyTorch trains on in a run."""
-    if name == "windows":
+    if name in ("windows", "balanced", "moved"):
         return data.windows(row.vocabulary)[1]
     if name == "short":
         return data.windows(row.vocabulary, data.SHORT["data.sequence"])[1]

@@ -23,7 +23,9 @@ OWN_KEYS = ("head_dim", "attention_bias", "mlp_bias", "use_bias", "use_sliding_w
             "attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier", "residual_multiplier",
             "attention_multiplier", "logits_scaling", "original_max_position_embeddings", "num_experts",
             "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
-            "norm_topk_prob", "router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv")
+            "norm_topk_prob", "router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers", "qkv_bias", "clip_qkv",
+            "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts",
+            "n_shared_experts", "routed_scaling_factor", "n_group", "topk_group", "topk_method", "first_k_dense_replace")
 GROUPED, TIED = {"num_key_value_heads": 2}, {"tie_word_embeddings": True}
 LATER_WINDOWS = {"use_sliding_window": True, "sliding_window": 10, "max_window_layers": 1}
 # Tokens that end a text are not among these small vocabularies, and a padding token's row of the embedding would get
@@ -45,10 +47,18 @@ GEMMA2 = {**GEMMA3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.
 MULTIPLIERS = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.08,
                "logits_scaling": 2.5}
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
-MOE = {**EXPERTS, "moe_intermediate_size": 40}
-MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 24}
-# The loss that transformers returns beside the logits, which are what is compared.
+# Large enough for the loss that balances experts to count beside the tokens' own.
+COEFFICIENT = {"router_aux_loss_coef": 0.3}
+MOE = {**EXPERTS, **COEFFICIENT, "moe_intermediate_size": 40}
+MIXTRAL = {**COEFFICIENT, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 24}
+GPT_OSS = {**GROUPED, **MIXED, **MIXTRAL, "attention_bias": True}
+LATENT = {"q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 14}
+DEEPSEEK = {**LATENT, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "n_shared_experts": 2,
+            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7, "first_k_dense_replace": 1}
+WHOLE_LATENT = {"q_lora_rank": None, "n_group": None, "topk_group": None, "topk_method": "greedy"}
+# Of all runs but those that compare it. transformers leaves the loss out unless it is asked for the routers' logits.
 UNBALANCED = {"experts.balance": "none"}
+MOVED = {"experts.balance": "sequence", "model.router_aux_loss_coef": 0.1, "experts.bias_update_speed": 0.05}
 HALF, THREE_QUARTERS = {"rope_type": "default", "partial_rotary_factor": 0.5}, {"partial_rotary_factor": 0.75}
 
 
@@ -71,11 +81,16 @@ class Family:
     # What ztrain calls parameters: each pair is replaced in transformers' names.
     renamed: tuple = ()
     deck: dict = dataclasses.field(default_factory=dict)    # deck keys of all its runs
+    # Of the run "moved", in which biases of the choice follow the load.
+    moved: dict = dataclasses.field(default_factory=dict)
 
 
 def family(name, adapted, **more):
     return Family(name + "Config", name + "ForCausalLM", adapted, **more)
 
+
+# PEFT's target_parameters, which ztrain takes in lora.targets.
+ADAPTED_EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
 FAMILIES = {
     "Llama": family("Llama", ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], always={}),
@@ -94,10 +109,14 @@ FAMILIES = {
     "Ministral": family("Ministral", ["q_proj", "v_proj", "gate_proj"]),
     "Apertus": family("Apertus", ["q_proj", "k_proj", "up_proj", "down_proj"]),
     "Starcoder2": family("Starcoder2", ["q_proj", "v_proj", "c_fc"], keys={"rms_norm_eps": "norm_epsilon"}),
-    "Mixtral": family("Mixtral", ["q_proj", "v_proj"], deck=UNBALANCED),
+    "Mixtral": family("Mixtral", ["q_proj", "v_proj", *ADAPTED_EXPERTS], deck=UNBALANCED),
     "Qwen2Moe": family("Qwen2Moe", ["q_proj", "o_proj", "gate_proj", "down_proj"], deck=UNBALANCED),
-    "Qwen3Moe": family("Qwen3Moe", ["k_proj", "o_proj"], deck=UNBALANCED),
-    "Olmoe": family("Olmoe", ["q_proj", "v_proj"], deck=UNBALANCED),
+    "Qwen3Moe": family("Qwen3Moe", ["k_proj", "o_proj", ADAPTED_EXPERTS[1]], deck=UNBALANCED),
+    "Olmoe": family("Olmoe", ADAPTED_EXPERTS[:1], deck=UNBALANCED),
+    "GptOss": family("GptOss", ["q_proj", "v_proj", "o_proj", *ADAPTED_EXPERTS], deck=UNBALANCED),
+    "DeepseekV2": family("DeepseekV2", ["kv_b_proj", "o_proj"], whole="kv_b_proj", deck=UNBALANCED),
+    "DeepseekV3": family("DeepseekV3", ["q_b_proj", "kv_a_proj_with_mqa", "model.layers.*.mlp.experts.*"],
+                         whole="q_b_proj", deck=UNBALANCED, moved=MOVED),
     "GPT2": Family("GPT2Config", "GPT2LMHeadModel", [], GPT2_KEYS, {**NO_TOKENS, **NO_DROPOUT},
                    whole="o_proj", renamed=GPT2_NAMES),
 }
@@ -114,6 +133,7 @@ class Model:
     local_theta: float | None = None    # of layers with windows; then the others alone are scaled
     adapted: tuple = ()                 # instead of the family's
     by_length: bool = False             # transformers turns by the length of each sequence, ztrain by data.sequence
+    balanced: bool = False              # golden: windows are trained with the loss that balances experts
 
     def make(self):
         """The same weights whenever it is called."""
@@ -121,9 +141,12 @@ class Model:
         config = getattr(transformers, self.about.config)(**self.keys(), **self.rope())
         model = getattr(transformers, self.about.model)(config)
         with torch.no_grad():   # norms that are not all ones, biases that are not zero
-            for parameter in model.parameters():
-                if parameter.dim() == 1:
+            for name, parameter in model.named_parameters():
+                if parameter.dim() == 1 or name.endswith("_bias"):
                     parameter.add_(0.2 * torch.randn_like(parameter))
+            for name, buffer in model.named_buffers():
+                if name.endswith("e_score_correction_bias"):
+                    buffer.add_(0.2 * torch.randn_like(buffer))
         return model.to(self.dtype)
 
     def keys(self):
@@ -215,7 +238,14 @@ MODELS = [
           dtype=BF16),
     Model("like Qwen 3 MoE", "Qwen3Moe", {**GROUPED, **MOE, "head_dim": 24, "norm_topk_prob": True}, 1e6),
     Model("Qwen 3 MoE, every other layer", "Qwen3Moe", {**GROUPED, **MOE, "decoder_sparse_step": 2}, 1e6),
-    Model("like OLMoE", "Olmoe", EXPERTS, 1e4),
+    Model("like OLMoE", "Olmoe", {**EXPERTS, **COEFFICIENT}, 1e4),
+    Model("like gpt-oss", "GptOss", GPT_OSS, 10.0, {**YARN, "truncate": False}),
+    Model("like gpt-oss: not scaled, bf16", "GptOss", GPT_OSS, 1e4, dtype=BF16),
+    Model("like DeepSeek V2", "DeepseekV2", {**DEEPSEEK, "topk_method": "group_limited_greedy"}, 10.0,
+          {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}),
+    Model("like DeepSeek V2 Lite: bf16", "DeepseekV2", {**DEEPSEEK, **WHOLE_LATENT}, 1e4, dtype=BF16),
+    Model("like DeepSeek V3: odd dims", "DeepseekV3", {**DEEPSEEK, "qk_nope_head_dim": 13}, 10.0,
+          {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}),
     Model("like GPT-2", "GPT2", TIED, None),
     Model("like GPT-2: bf16, own width", "GPT2", {**TIED, "intermediate_size": 100}, None, dtype=BF16),
 ]
@@ -225,6 +255,9 @@ MODELS = [
 TINY = {"vocab_size": 61, "hidden_size": 16, "num_key_value_heads": 2, "initializer_range": 0.5}
 SMALL = {**TINY, "intermediate_size": 24}
 FEW = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+FEW_DEEPSEEK = {"q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5,
+                "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1,
+                "n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "num_key_value_heads": 4}
 FIRST_ADAPTED = ("q_proj", "v_proj", "down_proj")
 GOLDEN = [
     Model("llama", "Llama", {**TINY, **TIED, "intermediate_size": 40, "head_dim": 8}, 1e2, LLAMA3,
@@ -252,9 +285,15 @@ GOLDEN = [
     Model("ministral", "Ministral", {**SMALL, **MIXED, "head_dim": 6}, 1e3),
     Model("apertus", "Apertus", SMALL, 1e2, LLAMA3),
     Model("starcoder2", "Starcoder2", {**SMALL, **TIED, "sliding_window": 9}, 1e3),
-    Model("mixtral", "Mixtral", {**SMALL, **MIXTRAL, "head_dim": 8}, 1e3),
+    Model("mixtral", "Mixtral", {**SMALL, **MIXTRAL, "head_dim": 8}, 1e3, balanced=True),
     Model("qwen2_moe", "Qwen2Moe", {**SMALL, **FEW, "shared_expert_intermediate_size": 12}, 1e3),
     Model("qwen3_moe", "Qwen3Moe", {**SMALL, **FEW, "head_dim": 6, "norm_topk_prob": True, "mlp_only_layers": [0]}, 1e3),
     Model("olmoe", "Olmoe", {**SMALL, "num_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 20}, 1e3),
+    Model("gpt_oss", "GptOss", {**SMALL, **MIXED, **MIXTRAL, "head_dim": 8, "initializer_range": 0.3}, 10.0,
+          {**YARN, "truncate": False}),
+    Model("deepseek_v2", "DeepseekV2", {**SMALL, **FEW_DEEPSEEK, "q_lora_rank": None,
+                                        "topk_method": "group_limited_greedy"}, 1e3),
+    Model("deepseek_v3", "DeepseekV3", {**SMALL, **FEW_DEEPSEEK, "initializer_range": 0.3}, 10.0,
+          {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}),
     Model("gpt2", "GPT2", {**SMALL, **TIED, "num_attention_heads": 2, "max_position_embeddings": 64}, None),
 ]

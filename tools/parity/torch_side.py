@@ -37,30 +37,78 @@ def freeze(model, trainable, frozen, our_name):
     return model
 
 
-def sum_of_losses(model, ids, targets, weights):
-    logits = model(input_ids=ids, use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
-    return (losses * weights.flatten()).sum()
+def sums_of_losses(model, balanced, ids, targets, weights):
+    """(of the tokens, of what is minimised). The loss that balances experts is a mean over tokens, all of which must have
+    the weight 1."""
+    out = model(input_ids=ids, use_cache=False, **({"output_router_logits": True} if balanced else {}))
+    losses = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1).float(), targets.flatten(), reduction="none")
+    loss = (losses * weights.flatten()).sum()
+    return loss, loss + (model.config.router_aux_loss_coef * out.aux_loss * weights.sum() if balanced else 0)
+
+
+class Routers:
+    """Routers of DeepSeek-V3: the loss of each sequence that balances their experts, and biases that follow the loads
+    (section 2.1.2)."""
+
+    def __init__(self, model, keys):
+        self.speed = keys.get("experts.bias_update_speed", 0)
+        self.alpha = keys.get("model.router_aux_loss_coef", 0) if keys.get("experts.balance") == "sequence" else 0
+        self.passed, self.loads = [], {}
+        for module in model.modules():
+            if hasattr(module, "e_score_correction_bias"):
+                module.register_forward_hook(self.note)
+
+    def note(self, router, _, output):
+        logits, _, chosen = output
+        self.passed.append((logits, chosen))
+        load = torch.bincount(chosen.flatten(), minlength=router.num_experts)
+        self.loads[router] = self.loads.get(router, 0) + load
+
+    def loss(self, weights):
+        """Of the sequences that have passed since it was asked for last, each times its weights [sequences, tokens]."""
+        total = 0.0
+        for logits, chosen in self.passed:
+            scores = logits.sigmoid().view(*weights.shape, -1)
+            shares = (scores / scores.sum(-1, keepdim=True)).mean(1)
+            count = torch.nn.functional.one_hot(chosen, logits.shape[-1]).sum(1).view(scores.shape)
+            load = count.float().mean(1) * logits.shape[-1] / chosen.shape[-1]
+            total = total + self.alpha * ((load * shares).sum(-1) * weights.sum(-1)).sum()
+        self.passed.clear()
+        return total
+
+    def move(self):
+        """Called behind each step."""
+        for router, load in self.loads.items():
+            router.e_score_correction_bias += self.speed * torch.sign(load.double().mean() - load)
+        self.loads.clear()
 
 
 def train(model, chunks, keys):
-    """(losses, gradient norms before clipping) of AdamW steps over all chunks, a backward call for each, as deck keys
-    say."""
-    decay, trained = keys["optimizer.weight_decay"], [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW([{"params": [p for p in trained if p.dim() > 1], "weight_decay": decay},
-                                   {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}],
+    """(losses of the tokens, gradient norms before clipping) of AdamW steps over all chunks, a backward call for each, as
+    deck keys say."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    trained, groups = [p for _, p in named], {True: [], False: []}
+    for name, p in named:   # biases of experts are a matrix
+        groups[p.dim() > 1 and not name.endswith("bias")].append(p)
+    optimizer = torch.optim.AdamW([{"params": groups[True], "weight_decay": keys["optimizer.weight_decay"]},
+                                   {"params": groups[False], "weight_decay": 0.0}],
                                   lr=keys["optimizer.lr"], betas=keys["optimizer.betas"], eps=keys["optimizer.eps"])
     count = sum(weights.sum().item() for chunk in chunks for _, _, weights in chunk)
     losses, norms = [], []
+    routers = Routers(model, keys)
     for _ in range(keys["run.steps"]):
         optimizer.zero_grad()
         loss = 0.0
         for chunk in chunks:
-            part = sum(sum_of_losses(model, *document) for document in chunk) / count
-            part.backward()
-            loss += part.item()
+            sums = []
+            for document in chunk:
+                part, whole = sums_of_losses(model, keys.get("experts.balance") == "model", *document)
+                sums.append((part, whole + routers.loss(document[2])))
+            (sum(whole for _, whole in sums) / count).backward()
+            loss += (sum(part for part, _ in sums) / count).item()
         norms.append(torch.nn.utils.clip_grad_norm_(trained, keys["optimizer.max_norm"]).item())
         optimizer.step()
+        routers.move()
         losses.append(loss)
     return losses, norms
 

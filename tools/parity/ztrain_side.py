@@ -18,6 +18,8 @@ WINDOWS = {**SETTINGS, "data.format": "bin-uint16", "batch.global": data.WINDOWS
 # The same, and an eps beside which the gradient's scale counts: with a small one AdamW hides it.
 DOCUMENTS = {**SETTINGS, "data.format": "hdf5", "data.packing": "documents", "data.long_documents": "split",
              "batch.global": data.ROWS, "batch.micro": data.MICRO, "optimizer.eps": 1e-4}
+# Experts are balanced within a micro-batch, which has all windows here: their order is another in each epoch.
+BALANCED = {**WINDOWS, "batch.micro": data.WINDOWS, "experts.balance": "model", "optimizer.eps": 1e-4}
 # A step too small to change any bit, also of a zero.
 STILL = {"run.steps": 1, "optimizer.lr": 1e-37, "optimizer.eps": 1e9, "optimizer.weight_decay": 0.0}
 

@@ -79,6 +79,10 @@ void attend_block(const CachedArguments<T>& a, std::int64_t head, std::int64_t q
   tile::transpose(t.keys, max_dim, block, hd, a.scale * acc_t<T>(log2_e), t.queries, block);
   for (int i = 0; i < block * max_dim; ++i) t.out[i] = 0;
   for (int i = 0; i < block * block; ++i) t.scores[i] = 0;
+  for (int i = 0; i < block; ++i) {
+    a.begin_softmax(head, true, t.softmax.maximum[i], t.softmax.sum[i]);
+    if (a.sinks != nullptr) t.softmax.maximum[i] *= acc_t<T>(log2_e);
+  }
   const std::int64_t end = std::min(a.row_of(q0 + q.rows), a.capacity);
   for (std::int64_t k0 = std::max<std::int64_t>(0, a.first_row(a.row_of(q0))); k0 < end; k0 += block)
     attend(a, q, k0, static_cast<int>(std::min<std::int64_t>(block, end - k0)), t);

@@ -17,6 +17,7 @@ KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const CachedArguments<T>& a
   const std::int64_t end = own >= 0 && own < a.capacity ? own + 1 : 0;
   Share<A, max_dim> q, key, value;
   stream.out.zero();
+  a.begin_softmax(row % s.heads, part == 0 && end > 0, stream.maximum, stream.sum);
   warp.each([&](const int lane) { q.load(a.q + row * s.head_dim, lane, dim); });
   for (std::int64_t j = a.first_row(own) + part; j < end; j += parts) {
     const std::int64_t at = (kv * a.capacity + j) * s.head_dim;

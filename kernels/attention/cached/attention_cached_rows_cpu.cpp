@@ -147,6 +147,7 @@ void attend_heads(const CachedArguments<T>& a, std::int64_t token, std::int64_t 
     t.sum[h] = 0;
   }
   const std::int64_t row = a.row_of(token), end = row >= 0 && row < a.capacity ? row + 1 : 0;
+  for (int h = 0; h < heads; ++h) a.begin_softmax(head + h, end > 0, t.maximum[h], t.sum[h]);
   const std::int64_t kv = head / (a.shape.heads / a.shape.kv_heads);
   for (std::int64_t k0 = a.first_row(row); k0 < end; k0 += key_block)
     attend(a, kv, heads, k0, static_cast<int>(std::min<std::int64_t>(key_block, end - k0)), t);

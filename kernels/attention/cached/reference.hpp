@@ -6,11 +6,12 @@
 
 #include "kernels/attention/attention_cached.hpp"
 #include "kernels/attention/reference.hpp"
+#include "kernels/sinks/reference.hpp"
 
 namespace ztrain::kernels::reference {
 
 /// [tokens, heads * head_dim]; every token's own row is in the cache. Attention of the last tokens of one
-/// document, whose keys and values lie token by token.
+/// document, whose keys and values lie token by token, with the sinks if there are some.
 inline std::vector<double> attention_cached(const CachedAttentionInput<double>& in) {
   AttentionShape s = in.shape;
   const std::int64_t hd = s.head_dim, capacity = in.k.rows / s.kv_heads;
@@ -28,7 +29,10 @@ inline std::vector<double> attention_cached(const CachedAttentionInput<double>& 
   const std::vector<double> k = by_token(in.k), v = by_token(in.v);
   const std::vector<std::int32_t> start(static_cast<std::size_t>(s.tokens), 0);
   const std::int64_t cols = s.kv_heads * hd;
-  return attention({s, in.q, {k.data(), s.keys, cols}, {v.data(), s.keys, cols}, {start.data(), s.tokens}}).o;
+  const AttentionInput<double> all{
+      s, in.q, {k.data(), s.keys, cols}, {v.data(), s.keys, cols}, {start.data(), s.tokens}};
+  if (in.sinks.count == 0) return attention(all).o;
+  return attention_with_sinks(all, std::vector(in.sinks.data, in.sinks.data + in.sinks.count)).o;
 }
 
 }  // namespace ztrain::kernels::reference

@@ -7,41 +7,115 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "config/adapters.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
-constexpr std::string_view a_ending = ".lora_A.weight", b_ending = ".lora_B.weight", w_ending = ".weight";
+using config::lora_a_ending, config::lora_b_ending, config::weight_ending;
+
+constexpr std::string_view peft_prefix = "base_model.model.";
 
 std::string module_of(const std::string& parameter, std::string_view ending) {
   return parameter.substr(0, parameter.size() - ending.size());
 }
 
-/// Returns the last part of a module's name: "self_attn.q_proj" -> "q_proj".
-std::string last_part(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
+std::string joined(std::string_view name, std::string_view ending) {
+  return fmt::format("{}{}", name, ending);
 }
 
-/// Returns last parts of names if these mean the same modules, else whole names. PEFT takes either, and
-/// compares the ends of names.
-std::set<std::string> target_modules(const Catalog& catalog, const Adapters& adapters) {
-  std::set<std::string> whole, parts;
+/// Returns the shape with other rows (the dim before the last) and columns.
+Shape resized(Shape shape, std::int64_t rows, std::int64_t columns) {
+  ASSERT(shape.size() >= 2, "a matrix has {} dims", shape.size());
+  *(shape.end() - 2) = rows;
+  shape.back() = columns;
+  return shape;
+}
+
+/// Names of modules as adapter_config.json lists them.
+struct Targets {
+  std::set<std::string> modules, parameters;  ///< linear layers, and experts
+};
+
+/// Returns last parts of the names of linear layers if these mean the same modules, else whole names, and
+/// whole names of experts. PEFT takes either, and compares the ends of names.
+Targets targets_of(const Catalog& catalog, const Adapters& adapters) {
+  Targets whole;
+  std::set<std::string> parts;
   for (const auto& [weight, pair] : adapters.of_weight) {
-    whole.insert(module_of(weight, w_ending));
-    parts.insert(last_part(module_of(weight, w_ending)));
+    const std::string module = config::adapted_module(module_of(weight, weight_ending));
+    if (config::names_experts(module)) {
+      whole.parameters.insert(module);
+      continue;
+    }
+    whole.modules.insert(module);
+    parts.insert(config::last_part(module));
   }
   for (const ParameterEntry& p : catalog.parameters) {
-    if (is_adapter(p.name) || !p.name.ends_with(w_ending)) continue;
-    const std::string module = module_of(p.name, w_ending);
-    if (parts.contains(last_part(module)) && !whole.contains(module)) return whole;
+    if (is_adapter(p.name) || !p.name.ends_with(weight_ending)) continue;
+    const std::string module = module_of(p.name, weight_ending);
+    if (parts.contains(config::last_part(module)) && !whole.modules.contains(module)) return whole;
   }
-  return parts;
+  whole.modules = parts;
+  return whole;
+}
+
+/// Returns the module in which PEFT has the factors of a module of experts. It wraps their container once for
+/// each parameter that has adapters, first for gate_up_proj and then for down_proj.
+std::string wrapper_of(const std::string& module, bool both_adapted) {
+  const std::string last = config::last_part(module), container = module_of(module, "." + last);
+  return both_adapted && last == "gate_up_proj" ? container + ".base_layer" : container;
+}
+
+/// Outputs of a layer of experts in the tensor that transformers has: output r is row first + r * step of
+/// `of`.
+struct OutputRows {
+  std::int64_t first = 0, step = 1, of = 0;
+};
+
+OutputRows output_rows(const std::string& layer, std::int64_t outputs,
+                       const config::Architecture* architecture) {
+  if (config::adapted_module(layer) == layer) return {.of = outputs};
+  const bool is_up = config::last_part(layer) == "up_proj",
+             interleaved = architecture != nullptr &&
+                           std::ranges::find(architecture->files, config::PartOrder::interleaved,
+                                             &config::FileTensor::order) != architecture->files.end();
+  if (interleaved) return {.first = is_up ? 1 : 0, .step = 2, .of = 2 * outputs};
+  return {.first = is_up ? outputs : 0, .of = 2 * outputs};
+}
+
+/// Returns where a factor of experts goes; p is its place in the catalog.
+AdapterTensor expert_tensor(const ParameterEntry& factor, std::int64_t p, bool both_adapted,
+                            const config::Architecture* architecture) {
+  const bool is_a = factor.name.ends_with(lora_a_ending);
+  const std::string_view ending = is_a ? lora_a_ending : lora_b_ending;
+  const std::string layer = module_of(factor.name, ending),
+                    wrapper = wrapper_of(config::adapted_module(layer), both_adapted);
+  const std::int64_t experts = factor.shape[0], rows = factor.shape[1], columns = factor.shape[2];
+  AdapterTensor tensor{fmt::format("{}{}{}", peft_prefix, wrapper, ending), {}, {}};
+  if (is_a) {
+    tensor.shape = {experts * rows, columns};
+    tensor.parts.push_back({.parameter = p, .count = elements(tensor.shape)});
+    return tensor;
+  }
+  const OutputRows outputs = output_rows(layer, rows, architecture);
+  const std::int64_t width = columns * experts;
+  tensor.shape = {outputs.of, width};
+  for (std::int64_t e = 0; e < experts; ++e)
+    tensor.parts.push_back({.parameter = p,
+                            .from = e * rows * columns,
+                            .count = rows * columns,
+                            .columns = columns,
+                            .first = outputs.first * width + e,
+                            .row_stride = outputs.step * width,
+                            .column_stride = experts});
+  return tensor;
 }
 
 }  // namespace
 
 bool is_adapter(const std::string& parameter) {
-  return parameter.ends_with(a_ending) || parameter.ends_with(b_ending);
+  return parameter.ends_with(lora_a_ending) || parameter.ends_with(lora_b_ending);
 }
 
 Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
@@ -52,80 +126,113 @@ Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
     return catalog.parameters[static_cast<std::size_t>(p)].shape;
   };
   Adapters adapters;
+  std::set<std::int64_t> paired;  // places of A
+  const auto require_whole = [&](bool whole, const std::string& factor, std::string_view layer) {
+    REQUIRE(whole, "{}: {} lacks its partner, or the weight that it belongs to ({}.weight)", checkpoint,
+            factor, layer);
+  };
   for (const ParameterEntry& p : catalog.parameters) {
-    if (!is_adapter(p.name)) continue;
-    const std::string module = module_of(p.name, p.name.ends_with(a_ending) ? a_ending : b_ending);
-    const auto find = [&](std::string_view ending) {
-      return number.find(fmt::format("{}{}", module, ending));
-    };
-    const auto w = find(w_ending), a = find(a_ending), b = find(b_ending);
-    REQUIRE(w != number.end() && a != number.end() && b != number.end(),
-            "{}: {} lacks its partner, or the weight that it belongs to ({}.weight)", checkpoint, p.name,
-            module);
+    if (!p.name.ends_with(lora_b_ending)) continue;
+    const std::string layer = module_of(p.name, lora_b_ending);
+    const auto w = number.find(joined(layer, weight_ending)),
+               a = number.find(joined(config::adapted_module(layer), lora_a_ending)), b = number.find(p.name);
+    require_whole(w != number.end() && a != number.end(), p.name, layer);
     const Shape &of_w = shape(w->second), &of_a = shape(a->second), &of_b = shape(b->second);
-    REQUIRE(of_w.size() == 2 && of_a.size() == 2 && of_b.size() == 2 && of_a[1] == of_w[1] &&
-                of_b[0] == of_w[0] && of_a[0] == of_b[1],
-            "{}: the adapter of {} has factors {} and {} beside a weight {}", checkpoint, module,
+    REQUIRE((of_w.size() == 2 || of_w.size() == 3) && of_b.size() == of_w.size() &&
+                of_a == resized(of_w, of_b.back(), of_w.back()) &&
+                of_b == resized(of_w, *(of_w.end() - 2), of_b.back()),
+            "{}: the adapter of {} has factors {} and {} beside a weight {}", checkpoint, layer,
             to_string(of_a), to_string(of_b), to_string(of_w));
-    REQUIRE(adapters.rank == 0 || adapters.rank == of_a[0],
-            "{}: the adapter of {} has rank {}, others have {}", checkpoint, module, of_a[0], adapters.rank);
-    adapters.rank = of_a[0];
+    REQUIRE(adapters.rank == 0 || adapters.rank == of_b.back(),
+            "{}: the adapter of {} has rank {}, others have {}", checkpoint, layer, of_b.back(),
+            adapters.rank);
+    adapters.rank = of_b.back();
     adapters.of_weight[w->first] = {a->second, b->second};
+    paired.insert(a->second);
   }
+  for (const auto& [name, p] : number)
+    if (name.ends_with(lora_a_ending))
+      require_whole(paired.contains(p), name, module_of(name, lora_a_ending));
   return adapters;
+}
+
+std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog, const config::Architecture* architecture) {
+  std::set<std::string> down;  // modules of experts whose down_proj has adapters
+  for (const ParameterEntry& p : catalog.parameters)
+    if (p.shape.size() == 3 && p.name.ends_with(joined(".down_proj", lora_a_ending)))
+      down.insert(module_of(p.name, joined(".down_proj", lora_a_ending)));
+  std::vector<AdapterTensor> tensors;
+  for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
+    const ParameterEntry& factor = catalog.parameters[static_cast<std::size_t>(p)];
+    if (!is_adapter(factor.name)) continue;
+    if (factor.shape.size() == 3) {
+      const std::string container = factor.name.substr(0, factor.name.rfind(".experts.")) + ".experts";
+      tensors.push_back(expert_tensor(factor, p, down.contains(container), architecture));
+    } else {
+      tensors.push_back({joined(peft_prefix, factor.name),
+                         factor.shape,
+                         {{.parameter = p, .count = elements(factor.shape)}}});
+    }
+  }
+  return tensors;
 }
 
 std::string adapter_config(const Catalog& catalog, const Adapters& adapters, const AdapterFacts& facts) {
   using nlohmann::json;
-  const json config{{"peft_type", "LORA"},
-                    {"task_type", "CAUSAL_LM"},
-                    {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
-                    {"r", adapters.rank},
-                    {"lora_alpha", facts.alpha},
-                    {"lora_dropout", facts.dropout},
-                    {"target_modules", target_modules(catalog, adapters)},
-                    {"bias", "none"},
-                    {"fan_in_fan_out", false},
-                    {"init_lora_weights", true},
-                    {"modules_to_save", nullptr},
-                    {"use_rslora", false},
-                    {"use_dora", false},
-                    {"inference_mode", true}};
+  const Targets targets = targets_of(catalog, adapters);
+  json config{{"peft_type", "LORA"},
+              {"task_type", "CAUSAL_LM"},
+              {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
+              {"r", adapters.rank},
+              {"lora_alpha", facts.alpha},
+              {"lora_dropout", facts.dropout},
+              {"target_modules", targets.modules},
+              {"bias", "none"},
+              {"fan_in_fan_out", false},
+              {"init_lora_weights", true},
+              {"modules_to_save", nullptr},
+              {"use_rslora", false},
+              {"use_dora", false},
+              {"inference_mode", true}};
+  if (!targets.parameters.empty()) config["target_parameters"] = targets.parameters;
   return json_text(config, 2) + "\n";
 }
 
-std::vector<float> Merger::whole(std::int64_t parameter) {
-  const ParameterEntry& entry = reader_.catalog().parameters[static_cast<std::size_t>(parameter)];
-  const std::int64_t count = elements(entry.shape);
+std::vector<float> Merger::matrix_of(std::int64_t parameter, std::int64_t matrix) {
+  const Shape& shape = shape_of(parameter);
+  const std::int64_t count = shape.back() * *(shape.end() - 2);
   std::vector<float> values(static_cast<std::size_t>(count));
   std::int64_t found = 0;
   for (const PieceRow& piece : reader_.pieces(state_, parameter))
-    found += reader_.read(piece, {{}, 0, 0, count}, reinterpret_cast<std::byte*>(values.data()), DType::f32);
-  REQUIRE(found == count, "the checkpoint holds {} of {} elements of {}", found, count, entry.name);
+    found += reader_.read(piece, {{}, 0, matrix * count, count}, reinterpret_cast<std::byte*>(values.data()),
+                          DType::f32);
+  REQUIRE(found == count, "the checkpoint holds {} of {} elements of {}", found, count,
+          reader_.catalog().parameters[static_cast<std::size_t>(parameter)].name);
   return values;
 }
 
-void Merger::load(const AdapterPair& pair) {
-  if (loaded_ == pair.a) return;
-  const Shape& shape = reader_.catalog().parameters[static_cast<std::size_t>(pair.a)].shape;
-  rank_ = shape[0];
-  columns_ = shape[1];
-  a_ = whole(pair.a);
-  b_ = whole(pair.b);
-  row_.resize(static_cast<std::size_t>(columns_));
-  loaded_ = pair.a;
+void Merger::load(const Loaded& factors) {
+  if (loaded_ == factors) return;
+  a_ = matrix_of(factors.a, factors.matrix);
+  b_ = matrix_of(factors.b, factors.matrix);
+  loaded_ = factors;
 }
 
 void Merger::add(const AdapterPair& pair, float* weight, std::int64_t begin, std::int64_t count) {
-  load(pair);
+  const Shape &of_a = shape_of(pair.a), &of_b = shape_of(pair.b);
+  const std::int64_t rank = of_b.back(), columns = of_a.back(), rows = *(of_b.end() - 2);
+  const std::int64_t matrix = begin / (rows * columns);
+  load({pair.a, pair.b, matrix});
+  begin -= matrix * rows * columns;
+  row_.resize(static_cast<std::size_t>(columns));
   for (std::int64_t done = 0; done < count;) {
-    const std::int64_t row = (begin + done) / columns_, first = (begin + done) % columns_;
-    const std::int64_t n = std::min(columns_ - first, count - done);
+    const std::int64_t row = (begin + done) / columns, first = (begin + done) % columns;
+    const std::int64_t n = std::min(columns - first, count - done);
     std::fill_n(row_.begin(), n, 0.0);
     double* const sum = row_.data();
-    for (std::int64_t q = 0; q < rank_; ++q) {
-      const double b = b_[static_cast<std::size_t>(row * rank_ + q)];
-      const float* const a = a_.data() + q * columns_ + first;
+    for (std::int64_t q = 0; q < rank; ++q) {
+      const double b = b_[static_cast<std::size_t>(row * rank + q)];
+      const float* const a = a_.data() + q * columns + first;
       for (std::int64_t j = 0; j < n; ++j) sum[j] += b * static_cast<double>(a[j]);
     }
     for (std::int64_t j = 0; j < n; ++j)

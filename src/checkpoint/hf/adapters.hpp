@@ -1,7 +1,11 @@
 #pragma once
 // Internal to checkpoint. Low-rank adapters in a checkpoint (Hu et al., "LoRA: Low-Rank Adaptation of Large
-// Language Models", 2021). Beside "<module>.weight" W [n, k] stand "<module>.lora_A.weight" A [rank, k] and
-// "<module>.lora_B.weight" B [n, rank]; the layer's weight is W + alpha / rank * B A.
+// Language Models", 2021). Beside the weight W of a layer stand its factors A and B (config/adapters.hpp);
+// the layer's weight is W + alpha / rank * B A, for experts that of each.
+//
+// PEFT adapts experts as parameters of their module (LoraConfig.target_parameters, ParamWrapper). Its lora_A
+// [experts * rank, k] has the rows of all A, expert after expert. Its lora_B [n, rank * experts] has column q
+// of the B of expert e in column q * experts + e. n of gate_up_proj counts the outputs of both projections.
 
 #include <cstdint>
 #include <map>
@@ -10,6 +14,7 @@
 
 #include "checkpoint/hf/export_plan.hpp"
 #include "checkpoint/reader.hpp"
+#include "config/architectures.hpp"
 
 namespace ztrain::checkpoint {
 
@@ -24,27 +29,47 @@ struct Adapters {
 /// and for shapes that do not fit.
 Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint);
 
+/// A tensor of a PEFT folder, or the part of one that a factor is.
+struct AdapterTensor {
+  std::string name;
+  Shape shape;
+  std::vector<SourcePart> parts;
+};
+
+/// Returns where PEFT's files keep each factor. Factors of the same tensor have its whole shape. architecture
+/// may be null: its files are none that interleave the outputs of gate and up.
+std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog, const config::Architecture* architecture);
+
 /// Returns the text of PEFT's adapter_config.json.
 std::string adapter_config(const Catalog& catalog, const Adapters& adapters, const AdapterFacts& facts);
 
-/// Adds B A to blocks of weights. Holds the two factors of one weight, in fp32.
+/// Adds B A to blocks of weights. Holds the two factors of one matrix, in fp32.
 class Merger {
  public:
   /// scale is alpha / rank.
   Merger(Reader& reader, std::int64_t state, double scale) : reader_(reader), state_(state), scale_(scale) {}
 
-  /// Adds to fp32 elements [begin, begin + count) of the row-major W to which these factors belong.
+  /// Adds to fp32 elements [begin, begin + count) of the row-major W to which these factors belong. The
+  /// elements are of one matrix: of experts, those of one.
   void add(const AdapterPair& pair, float* weight, std::int64_t begin, std::int64_t count);
 
  private:
-  void load(const AdapterPair& pair);
-  std::vector<float> whole(std::int64_t parameter);
+  /// A matrix of a weight: that of expert `matrix`, or the only one.
+  struct Loaded {
+    std::int64_t a = -1, b = -1, matrix = 0;
+    bool operator==(const Loaded&) const = default;
+  };
+
+  const Shape& shape_of(std::int64_t parameter) const {
+    return reader_.catalog().parameters[static_cast<std::size_t>(parameter)].shape;
+  }
+  void load(const Loaded& factors);
+  std::vector<float> matrix_of(std::int64_t parameter, std::int64_t matrix);
 
   Reader& reader_;
   std::int64_t state_;
   double scale_;
-  std::int64_t loaded_ = -1;  ///< place of the loaded A in the catalog
-  std::int64_t rank_ = 0, columns_ = 0;
+  Loaded loaded_;
   std::vector<float> a_, b_;
   std::vector<double> row_;
 };

@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Most elements of a block; fewer of a tensor that is wider than the export's dtype.
 constexpr std::int64_t block_items = std::int64_t{1} << 20;
 
 /// Exports one rank's part of the bytes of all tensors.
@@ -76,6 +77,8 @@ class Exporter {
     return bytes;
   }
 
+  DType dtype_of(std::size_t tensor) const { return *plan_.tensors[tensor].dtype; }
+
   void write_share(const fs::path& path, const PlannedFile& file, std::int64_t before) {
     PosixFile out = PosixFile::open_to_write(path, options_.keys.folder);
     const std::int64_t data = std::ssize(header_of(file));
@@ -90,9 +93,10 @@ class Exporter {
 
   /// offset is that of the tensor in the file; before counts bytes of tensors before it, over all files.
   void write_tensor(const PosixFile& out, std::int64_t offset, std::int64_t before, std::size_t tensor) {
-    const std::int64_t count = elements(plan_.tensors[tensor].shape), size = size_of(options_.dtype);
-    for (std::int64_t begin = 0; begin < count; begin += block_items) {
-      const std::int64_t at = before + begin * size, n = std::min(block_items, count - begin);
+    const std::int64_t count = elements(plan_.tensors[tensor].shape), size = size_of(dtype_of(tensor)),
+                       most = std::ssize(block_) / size;
+    for (std::int64_t begin = 0; begin < count; begin += most) {
+      const std::int64_t at = before + begin * size, n = std::min(most, count - begin);
       if (at < begin_ || at >= end_) continue;
       make_block(tensor, begin, n);
       out.write_at(block_.data(), n * size, offset + begin * size);
@@ -104,10 +108,10 @@ class Exporter {
   /// Makes elements [begin, begin + count) of a tensor as they are to be written.
   void make_block(std::size_t tensor, std::int64_t begin, std::int64_t count) {
     const TensorSource& source = plan_.sources[tensor];
-    const std::int64_t size = size_of(options_.dtype);
+    const DType dtype = dtype_of(tensor);
+    const std::int64_t size = size_of(dtype);
     if (source.parts.empty())
-      convert(reinterpret_cast<const std::byte*>(&source.value), DType::f64, block_.data(), options_.dtype,
-              1);
+      convert(reinterpret_cast<const std::byte*>(&source.value), DType::f64, block_.data(), dtype, 1);
     for (std::int64_t at = begin, n = 0; source.unit > 0 && at < begin + count; at += n) {
       hold_unit(tensor, at / source.unit);
       n = std::min(begin + count, (at / source.unit + 1) * source.unit) - at;
@@ -119,39 +123,40 @@ class Exporter {
       const std::int64_t first = std::max(begin, part.first),
                          last = std::min(begin + count, part.first + part.count);
       if (first < last)
-        make_part(part, first - part.first, last - first, block_.data() + (first - begin) * size);
+        make_part(part, first - part.first, last - first, block_.data() + (first - begin) * size, dtype);
     }
-    REQUIRE(all_finite(block_.data(), options_.dtype, count),
+    REQUIRE(all_finite(block_.data(), dtype, count),
             "{}: {} holds NaN or infinity, or what {} cannot hold: export another checkpoint, or with "
             "another {}",
-            checkpoint_.string(), plan_.tensors[tensor].name, name_of(options_.dtype), options_.keys.dtype);
+            checkpoint_.string(), plan_.tensors[tensor].name, name_of(dtype), options_.keys.dtype);
   }
 
-  /// Makes elements [begin, begin + count) of a part's matrix in the dtype of the export.
-  void make_part(const SourcePart& part, std::int64_t begin, std::int64_t count, std::byte* to) {
+  /// Makes elements [begin, begin + count) of a part's matrix in a dtype.
+  void make_part(const SourcePart& part, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
     if (!part.added) {
-      read(part.parameter, part.from + begin, count, to, options_.dtype);
+      read(part.parameter, part.from + begin, count, to, dtype);
       return;
     }
     wide_.resize(static_cast<std::size_t>(block_items));
     auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
     read(part.parameter, part.from + begin, count, bytes, DType::f32);
     merger_->add(*part.added, wide_.data(), part.from + begin, count);
-    convert(bytes, DType::f32, to, options_.dtype, count);
+    convert(bytes, DType::f32, to, dtype, count);
   }
 
   /// Makes a unit of a tensor whose parts lie scattered in it, unless it is held already.
   void hold_unit(std::size_t tensor, std::int64_t index) {
     if (held_ == std::pair(tensor, index)) return;
     const TensorSource& source = plan_.sources[tensor];
-    const std::int64_t size = size_of(options_.dtype);
+    const DType dtype = dtype_of(tensor);
+    const std::int64_t size = size_of(dtype), most = std::ssize(block_) / size;
     unit_.resize(static_cast<std::size_t>(source.unit * size));
     part_.resize(block_.size());
     for (const SourcePart& part : source.parts) {
       if (part.first / source.unit != index) continue;
-      for (std::int64_t begin = 0; begin < part.count; begin += block_items) {
-        const std::int64_t count = std::min(block_items, part.count - begin);
-        make_part(part, begin, count, part_.data());
+      for (std::int64_t begin = 0; begin < part.count; begin += most) {
+        const std::int64_t count = std::min(most, part.count - begin);
+        make_part(part, begin, count, part_.data(), dtype);
         for (std::int64_t i = 0; i < count; ++i) {
           const std::int64_t row = (begin + i) / part.columns, column = (begin + i) % part.columns,
                              to = part.first % source.unit + row * part.row_stride +

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "checkpoint/hf/adapters.hpp"
 #include "checkpoint/hf/tensor_parts.hpp"
+#include "config/adapters.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -18,6 +19,11 @@ void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dt
   plan.tensors.push_back({name, safetensors_dtype(dtype), dtype, shape, 0, elements(shape) * size_of(dtype)});
   plan.sources.push_back(std::move(source));
   plan.bytes += plan.tensors.back().bytes;
+}
+
+/// Returns the dtype in which files keep a parameter.
+DType written_as(const std::string& parameter, const ExportOptions& options) {
+  return parameter.ends_with(config::choice_bias) ? DType::f32 : options.dtype;
 }
 
 /// Adds the tensors of the model as files of the architecture have them, each where its first part stands.
@@ -34,7 +40,7 @@ void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapter
     const bool stacked = part.matrices > 1 && part.tensors.size() == 1;
     for (std::int64_t m = 0; m < part.matrices; ++m) {
       const auto [at, is_new] = places.try_emplace(part.tensor_of(m), plan.tensors.size());
-      if (is_new) add(plan, part.tensor_of(m), part.shape, options.dtype);
+      if (is_new) add(plan, part.tensor_of(m), part.shape, written_as(named[p].name, options));
       TensorSource& source = plan.sources[at->second];
       if (!part.is_consecutive()) source.unit = stacked ? part.matrix_stride : elements(part.shape);
       source.parts.push_back({static_cast<std::int64_t>(p), added, m * part.matrix_elements(),
@@ -62,12 +68,14 @@ void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) 
 }
 
 /// Requires that each adapter is of a module that Hugging Face's model has. PEFT finds modules by name.
+/// Experts are in all of transformers' models in the form that adapter_tensors knows.
 void require_own_modules(const Catalog& catalog, const Adapters& adapters, const std::string& checkpoint,
                          const ExportOptions& options) {
   const auto named = named_shapes(catalog.parameters);
   const auto forms = tensor_forms(named, options.architecture);
   for (std::size_t p = 0; p < forms.size(); ++p) {
     const TensorPart& part = forms[p].front();
+    if (config::names_experts(named[p].name)) continue;
     REQUIRE(part.tensors.front() == named[p].name || !adapters.of_weight.contains(named[p].name),
             "{}: the adapter of {} cannot be exported alone: Hugging Face's model keeps that weight {} {}; "
             "export the merged model instead ({} without adapters alone)",
@@ -76,12 +84,15 @@ void require_own_modules(const Catalog& catalog, const Adapters& adapters, const
   }
 }
 
-void add_adapters(ExportPlan& plan, const Catalog& catalog, DType dtype) {
-  for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p) {
-    const ParameterEntry& parameter = catalog.parameters[static_cast<std::size_t>(p)];
-    if (is_adapter(parameter.name))
-      add(plan, "base_model.model." + parameter.name, parameter.shape, dtype,
-          {.parts = {{.parameter = p, .count = elements(parameter.shape)}}});
+void add_adapters(ExportPlan& plan, const Catalog& catalog, const ExportOptions& options) {
+  std::map<std::string, std::size_t> places;
+  for (AdapterTensor& tensor : adapter_tensors(catalog, options.architecture)) {
+    const auto [at, is_new] = places.try_emplace(tensor.name, plan.tensors.size());
+    if (is_new) add(plan, tensor.name, tensor.shape, options.dtype);
+    TensorSource& source = plan.sources[at->second];
+    const SourcePart& part = tensor.parts.front();
+    if (part.row_stride != part.columns || part.column_stride != 1) source.unit = elements(tensor.shape);
+    source.parts.insert(source.parts.end(), tensor.parts.begin(), tensor.parts.end());
   }
 }
 
@@ -119,7 +130,7 @@ ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, co
   REQUIRE(plan.rank > 0, "{}: holds no adapters (lora.rank = 0): export the model instead", checkpoint);
   require_base_frozen(catalog, checkpoint);
   require_own_modules(catalog, adapters, checkpoint, options);
-  add_adapters(plan, catalog, options.dtype);
+  add_adapters(plan, catalog, options);
   plan.files.push_back({"adapter_model.safetensors", 0, plan.tensors.size()});
   plan.adapter_config = adapter_config(catalog, adapters, options.adapters);
   return plan;

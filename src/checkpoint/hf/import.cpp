@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/added_rows.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "checkpoint/host_window.hpp"
 #include "config/architectures.hpp"
+#include "config/fields/model_keys.hpp"
 #include "config/hf/starting_point.hpp"
 
 namespace ztrain::checkpoint {
@@ -33,7 +36,7 @@ std::string listing(const std::vector<std::string>& names, const char* what) {
 
 struct Opened {
   std::unique_ptr<WeightSource> source;  ///< has the parameters by their names
-  std::vector<std::string> absent;       ///< adapters that the folder lacks
+  std::vector<std::string> absent;       ///< as Imported's
 };
 
 /// Returns whether the model need not have a tensor. Throws Error for a constant of the architecture that has
@@ -49,6 +52,21 @@ bool may_be_left(WeightSource& files, const std::string& name, const config::Arc
           "model.from: tensor {} is {}, and ztrain computes {} with {} there", name, value,
           architecture->hf_class, *buffer->value);
   return true;
+}
+
+/// Returns whether a tensor is of a layer behind the model's last, which an architecture may have to predict
+/// further tokens.
+bool is_of_further_layer(const std::string& name, std::span<const ParameterShape> parameters,
+                         const config::Architecture* architecture) {
+  if (architecture == nullptr || config::find_hf(*architecture, config::further_layers) == nullptr)
+    return false;
+  const auto layer_of = [](std::string_view tensor) {
+    constexpr std::string_view prefix = "model.layers.";
+    return tensor.starts_with(prefix) ? std::atoi(tensor.data() + prefix.size()) : -1;
+  };
+  int last = -1;
+  for (const ParameterShape& p : parameters) last = std::max(last, layer_of(p.name));
+  return layer_of(name) > last;
 }
 
 std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
@@ -73,7 +91,7 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
   Opened opened{open_with_rows(folder, parameters, options), {}};
   const config::Architecture* architecture = options.architecture;
   WeightSource& files = *opened.source;
-  if (config::is_checkpoint(folder)) architecture = nullptr;
+  if (config::is_checkpoint(folder) && options.may_lack.empty()) architecture = nullptr;
   const auto named = named_shapes(parameters);
   const auto forms = tensor_forms(named, architecture);
   std::vector<TensorPart> parts;
@@ -84,15 +102,20 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
     for (const std::string& tensor : parts[i].tensors) {
       if (!known.insert(tensor).second) continue;  // Parts of one tensor are named once.
       const auto at = files.shapes().find(tensor);
-      if (at == files.shapes().end())
-        (parameters[i].adapter ? opened.absent : missing).push_back(tensor);
+      const bool drawn = parameters[i].adapter || glob_match(options.may_lack, parameters[i].name);
+      if (at == files.shapes().end() && drawn)
+        opened.absent.push_back(parameters[i].name);
+      else if (at == files.shapes().end())
+        missing.push_back(tensor);
       else if (at->second != parts[i].shape)
         misshapen.push_back(fmt::format("{} {} (the model's is {})", tensor, to_string(at->second),
                                         to_string(parts[i].shape)));
     }
   }
   for (const auto& [name, shape] : files.shapes())
-    if (!known.contains(name) && !may_be_left(files, name, architecture)) unexpected.push_back(name);
+    if (!known.contains(name) && !may_be_left(files, name, architecture) &&
+        !is_of_further_layer(name, parameters, architecture))
+      unexpected.push_back(name);
   REQUIRE(missing.empty() && misshapen.empty() && unexpected.empty(),
           "model.from: '{}' does not hold the tensors of the model:{}{}{}\n{}", folder.string(),
           listing(missing, "missing"), listing(unexpected, "unexpected"),
@@ -175,9 +198,9 @@ class Importer {
       window.zero(written, at);
       written = at + piece.count * size;
       const ParameterShape& p = parameter(piece);
-      const int tensor_index = p.slice.dim >= 0 ? place_.at[Axis::tensor] : 0;
+      const int part = part_of(p.slice, place_.at);
       for (const LogicalRun& run :
-           place_.layout->logical_runs(piece.parameter, tensor_index, piece.slice_begin, piece.count))
+           place_.layout->logical_runs(piece.parameter, part, piece.slice_begin, piece.count))
         copy(p.name, run, window, at + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
     }
     window.flush();
@@ -251,6 +274,11 @@ AddedRows added_rows(const config::Deck& deck) {
   const config::Model& m = deck.model;
   return {m.add_tokens, m.new_rows == "normal", m.initializer_range,
           static_cast<std::uint64_t>(deck.run.seed)};
+}
+
+std::string drawn_parameters(const config::Model& model) {
+  const config::BlockStyle& style = config::find_architecture(model.family).style;
+  return model.upcycled ? fmt::format("*.mlp.{}.weight", style.router) : "";
 }
 
 Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,

@@ -18,8 +18,10 @@
 namespace ztrain::checkpoint {
 
 struct Imported {
-  std::int64_t bytes = 0;           ///< stored bytes of tensors that this rank has read
-  std::vector<std::string> absent;  ///< adapters that the folder lacks; their elements are zero
+  std::int64_t bytes = 0;  ///< stored bytes of tensors that this rank has read
+  /// Parameters that are drawn, since the folder lacks them: adapters, and routers of a mixture of experts
+  /// that starts from a dense model. Their elements are zero.
+  std::vector<std::string> absent;
 };
 
 /// Rows that embedding and head get behind those of the folder.
@@ -38,6 +40,7 @@ struct ImportOptions {
   /// holds.
   bool leaves_head = false;
   AddedRows added = {};
+  std::string may_lack = {};  ///< glob of parameters that the folder may lack besides adapters; "": of none
   /// Says how the files of a Hugging Face folder keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
   Progress progress = {};
@@ -45,6 +48,9 @@ struct ImportOptions {
 
 /// Returns the rows that a deck adds (model.add_tokens).
 AddedRows added_rows(const config::Deck& deck);
+
+/// Returns ImportOptions::may_lack of a deck: the routers if model.from is a dense model.
+std::string drawn_parameters(const config::Model& model);
 
 /// Fills the "model" shards from a folder; padding becomes zero. Not collective. Each rank reads the headers
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no

@@ -14,7 +14,8 @@ namespace {
 using Maker = std::vector<Architecture> (*)();
 constexpr Maker makers[] = {families::llama,   families::mistral, families::qwen,      families::gemma,
                             families::phi,     families::olmo,    families::smollm,    families::glm,
-                            families::granite, families::apertus, families::starcoder, families::gpt2};
+                            families::granite, families::apertus, families::starcoder, families::gpt2,
+                            families::gpt_oss, families::deepseek};
 
 /// Adds the rows that the architecture does not replace.
 void add(std::vector<ModelKey>& keys, const std::vector<ModelKey>& more) {

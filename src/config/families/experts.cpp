@@ -16,32 +16,35 @@ constexpr std::string_view expert_gate = "model.layers.*.mlp.experts.gate_proj.w
                            expert_up_bias = "model.layers.*.mlp.experts.up_proj.bias",
                            expert_down_bias = "model.layers.*.mlp.experts.down_proj.bias";
 
-/// Form that transformers 5 writes for most architectures.
-constexpr FileTensor fused[]{
+/// Forms that are read besides: that which transformers 5 writes for most architectures, and the feed-forward
+/// of a dense model.
+constexpr FileTensor others[]{
     {expert_gate, "model.layers.*.mlp.experts.gate_up_proj", false, stacked},
     {expert_up, "model.layers.*.mlp.experts.gate_up_proj", false, stacked},
     {expert_down, "model.layers.*.mlp.experts.down_proj", false, stacked},
+    {expert_gate, "model.layers.*.mlp.gate_proj.weight", false, apart},
+    {expert_up, "model.layers.*.mlp.up_proj.weight", false, apart},
+    {expert_down, "model.layers.*.mlp.down_proj.weight", false, apart},
 };
 
-/// Returns the rows and those of the fused form.
-std::vector<FileTensor> with_fused(std::vector<FileTensor> rows) {
-  rows.insert(rows.end(), std::begin(fused), std::end(fused));
+std::vector<FileTensor> with_others(std::vector<FileTensor> rows) {
+  rows.insert(rows.end(), std::begin(others), std::end(others));
   return rows;
 }
 
 }  // namespace
 
 std::vector<FileTensor> expert_files() {
-  return with_fused({{expert_gate, "model.layers.*.mlp.experts.*.gate_proj.weight", false, apart},
-                     {expert_up, "model.layers.*.mlp.experts.*.up_proj.weight", false, apart},
-                     {expert_down, "model.layers.*.mlp.experts.*.down_proj.weight", false, apart}});
+  return with_others({{expert_gate, "model.layers.*.mlp.experts.*.gate_proj.weight", false, apart},
+                      {expert_up, "model.layers.*.mlp.experts.*.up_proj.weight", false, apart},
+                      {expert_down, "model.layers.*.mlp.experts.*.down_proj.weight", false, apart}});
 }
 
 std::vector<FileTensor> mixtral_expert_files() {
-  return with_fused({{"model.layers.*.mlp.gate.weight", "model.layers.*.block_sparse_moe.gate.weight"},
-                     {expert_gate, "model.layers.*.block_sparse_moe.experts.*.w1.weight", false, apart},
-                     {expert_up, "model.layers.*.block_sparse_moe.experts.*.w3.weight", false, apart},
-                     {expert_down, "model.layers.*.block_sparse_moe.experts.*.w2.weight", false, apart}});
+  return with_others({{"model.layers.*.mlp.gate.weight", "model.layers.*.block_sparse_moe.gate.weight"},
+                      {expert_gate, "model.layers.*.block_sparse_moe.experts.*.w1.weight", false, apart},
+                      {expert_up, "model.layers.*.block_sparse_moe.experts.*.w3.weight", false, apart},
+                      {expert_down, "model.layers.*.block_sparse_moe.experts.*.w2.weight", false, apart}});
 }
 
 std::vector<FileTensor> gpt_oss_expert_files() {

@@ -20,6 +20,8 @@ std::vector<Architecture> granite();
 std::vector<Architecture> apertus();
 std::vector<Architecture> starcoder();
 std::vector<Architecture> gpt2();
+std::vector<Architecture> gpt_oss();
+std::vector<Architecture> deepseek();
 
 /// Returns the rows that all architectures have.
 std::vector<ModelKey> common_keys();

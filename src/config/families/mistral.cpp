@@ -31,6 +31,7 @@ std::vector<Architecture> mistral() {
        .model_type = "mixtral",
        .doc = "mistral, in which the feed-forward is a mixture of experts (Mixtral; Jiang et al., \"Mixtral "
               "of experts\", 2024).",
+       .dense = "mistral",
        .files = mixtral_expert_files(),
        .keys = {silu, no_attention_dropout, kv_heads("8"), window("0"), theta("1000000.0"),
                 must_say("router_jitter_noise", "0.0"), experts("num_local_experts", "8"),

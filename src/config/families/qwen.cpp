@@ -59,6 +59,7 @@ std::vector<Architecture> mixtures() {
        .doc =
            "qwen3, in which the feed-forward is a mixture of experts, and all layers or none have a window "
            "(Qwen 3, MoE).",
+       .dense = "qwen3",
        .files = expert_files(),
        .keys = {silu,
                 no_attention_dropout,

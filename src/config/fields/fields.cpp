@@ -6,7 +6,9 @@
 #include <array>
 #include <cmath>
 
+#include "config/architectures.hpp"
 #include "config/fields/fields_rows.hpp"
+#include "config/fields/model_keys.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -30,7 +32,8 @@ constexpr std::array section_rows{
                "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
                "trained."},
     SectionRow{"batch", "Batch sizes, in sequences."},
-    SectionRow{"mesh", "Degrees of the five mesh axes; their product is the number of ranks."},
+    SectionRow{"mesh",
+               "Degrees of the mesh axes. The product of all but mesh.expert is the number of ranks."},
     SectionRow{"pipeline",
                "How the model's layers are shared over mesh.pipeline, and in which order its ranks work."},
     SectionRow{"context", "How sequences are shared over mesh.context."},
@@ -69,15 +72,31 @@ std::string range_text(const Legal& legal) {
   return "";
 }
 
+/// Returns a sentence that names the families that have a key of [model]; "": all have it.
+std::string families_text(const Field& field) {
+  std::vector<std::string_view> with, without;
+  for (const Architecture& a : architectures())
+    (find_key(a, field.key) != nullptr ? with : without).push_back(a.family);
+  if (!shapes_model(field) || field.key == "model.family" || without.empty()) return "";
+  const bool few = with.size() <= without.size();
+  return fmt::format(" {}: {}.", few ? "Families" : "Families that have no such key",
+                     fmt::join(few ? with : without, ", "));
+}
+
+std::vector<Field> with_families(std::vector<Field> table) {
+  for (Field& field : table) field.doc += families_text(field);
+  return table;
+}
+
 }  // namespace
 
 const std::vector<Field>& fields() {
   using namespace rows;
-  static const std::vector<Field> table =
+  static const std::vector<Field> table = with_families(
       joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(),
              batch_and_degrees(), pipeline(), context_and_tensor(), strategy(), gathering(), grouping(),
              precision(), loss_scaling(), recompute(), offload(), optimization(), checkpoint(), operation(),
-             watchdog(), size_of_machine(), speed_of_machine(), device(), debug());
+             watchdog(), size_of_machine(), speed_of_machine(), device(), debug()));
   return table;
 }
 

@@ -33,33 +33,41 @@ std::vector<Field> attention() {
                "The layers of the feed-forward have biases. Where it is not given, it is what the family "
                "always has."}),
       numeric({KEY_OF(model, qk_norm), "false", "", any(),
-               "Queries and keys are RMS-normalised before the rotary embedding: each head, or with olmo2, "
-               "olmo3 and olmoe all heads together. Where it is not given, it is what the family has."}),
+               "Queries and keys are RMS-normalised before the rotary embedding: each head, or in some "
+               "families all heads together. Where it is not given, it is what the family has."}),
+      numeric({KEY_OF(model, q_lora_rank), "0", "", between(0, 1 << 24),
+               "Width of the latent that queries are made of. 0: they are made of the layer's input."}),
+      numeric({KEY_OF(model, kv_lora_rank), "0", "", between(0, 1 << 24),
+               "Width of the latent that keys and values are made of. 0: each has a projection of its own."}),
+      numeric({KEY_OF(model, qk_nope_head_dim), "0", "", between(0, 1 << 16),
+               "Elements of a head of queries and keys that are not turned."}),
+      numeric(
+          {KEY_OF(model, qk_rope_head_dim), "0", "", between(0, 1 << 16),
+           "Elements behind those of model.qk_nope_head_dim that the rotary embedding turns; all heads of "
+           "keys share them."}),
+      numeric({KEY_OF(model, v_head_dim), "0", "", between(0, 1 << 16), "Width of a head of values."}),
       numeric(
           {KEY_OF(model, sliding_window), "0", "tokens", between(0, 1 << 30),
            "How many tokens a token attends to, itself included. 0: all before it. If it is not given, it "
-           "is 0, or in gemma2, gemma3 and olmo3 4096."}),
+           "is what the family has."}),
       numeric({KEY_OF(model, full_attention_layers), "0", "layers", between(0, 1e4),
-               "How many of the first layers attend to all tokens in spite of model.sliding_window (qwen2, "
-               "qwen3)."}),
+               "How many of the first layers attend to all tokens in spite of model.sliding_window."}),
       numeric({KEY_OF(model, layer_types), "[]", "", any(),
                "Which layers have the window: sliding_attention or full_attention for each layer. A shorter "
                "list is repeated. Empty: all layers behind model.full_attention_layers have it. If it is not "
                "given, it is what the family has."}),
       numeric({KEY_OF(model, query_pre_attn_scalar), "0", "", from(0),
-               "Scores of attention are divided by its root (gemma2, gemma3). 0: by the root of head_dim."}),
+               "Scores of attention are divided by its root. 0: by the root of head_dim."}),
       numeric({KEY_OF(model, attention_multiplier), "0", "", from(0),
-               "Scores of attention are multiplied by it (granite). 0: divided by the root of head_dim."}),
+               "Scores of attention are multiplied by it. 0: divided by the root of head_dim."}),
       numeric({KEY_OF(model, attn_logit_softcapping), "0", "", from(0),
-               "A score s of attention becomes c tanh(s / c) (gemma2, gemma3). 0: it stays."}),
+               "A score s of attention becomes c tanh(s / c). 0: it stays."}),
       numeric({KEY_OF(model, final_logit_softcapping), "0", "", from(0),
-               "A logit x becomes c tanh(x / c) (gemma2, gemma3). 0: it stays."}),
-      numeric({KEY_OF(model, embedding_multiplier), "1", "", above(0),
-               "Embeddings are multiplied by it (granite)."}),
+               "A logit x becomes c tanh(x / c). 0: it stays."}),
+      numeric({KEY_OF(model, embedding_multiplier), "1", "", above(0), "Embeddings are multiplied by it."}),
       numeric({KEY_OF(model, residual_multiplier), "1", "", above(0),
-               "What attention and the feed-forward add to the residual stream is multiplied by it "
-               "(granite)."}),
-      numeric({KEY_OF(model, logits_scaling), "1", "", above(0), "Logits are divided by it (granite)."}),
+               "What attention and the feed-forward add to the residual stream is multiplied by it."}),
+      numeric({KEY_OF(model, logits_scaling), "1", "", above(0), "Logits are divided by it."}),
   };
 }
 
@@ -99,12 +107,13 @@ std::vector<Field> rotary() {
                "longrope: the factors for longer sequences (data.sequence)."}),
       numeric({KEY_OF(model, partial_rotary_factor), "1", "", share(),
                "Share of each head's elements that are turned, from the first on."}),
-      numeric({KEY_OF(model, rope_local_base_freq), "0", "", from(0),
-               "rope_theta of the layers with a window, whose wavelengths are not stretched (gemma3, olmo3). "
-               "0: all layers are alike."}),
+      numeric(
+          {KEY_OF(model, rope_local_base_freq), "0", "", from(0),
+           "rope_theta of the layers with a window, whose wavelengths are not stretched. 0: all layers are "
+           "alike."}),
       numeric({KEY_OF(model, no_rope_layers), "[]", "", between(0, 1),
-               "0 for a layer without the rotary embedding, else 1 (smollm3). A shorter list is repeated. "
-               "Empty: all have it. If it is not given, smollm3 has [1, 1, 1, 0]."}),
+               "0 for a layer without the rotary embedding, else 1. A shorter list is repeated. Empty: all "
+               "have it. If it is not given, it is what the family has."}),
   };
 }
 
@@ -131,7 +140,9 @@ std::vector<Field> model() {
            "Folder of a Hugging Face model (" + hf_classes() +
                "; config.json, and model.safetensors or its shards with model.safetensors.index.json), or "
                "one checkpoint of ztrain (a folder step_N). It gives the family and the keys below: one that "
-               "is given too must agree. A run that resumes no checkpoint starts from its weights instead of "
+               "is given too must agree. Of the models that a mixture of experts may start from (qwen3_moe: "
+               "qwen3, mixtral: mistral), model.family may be the mixture. A run that resumes no checkpoint "
+               "starts from its weights instead of "
                "random ones, at step 0 and with an optimizer of its own. Empty: none."})),
       free(
           {KEY_OF(model, trust_config), "false", "", any(),
@@ -158,7 +169,7 @@ std::vector<Field> model() {
       numeric({KEY_OF(model, rms_norm_eps), "1e-5", "", share(),
                "Added to the mean square, or to the variance, in normalisation."}),
       numeric({KEY_OF(model, max_position_embeddings), "0", "tokens", between(0, 1 << 30),
-               "Longest sequence that the model is made for: rows of the table of positions (gpt2), and the "
+               "Longest sequence that the model is made for: rows of a table of positions (gpt2), and the "
                "length above which the scaling dynamic stretches. 0: not known."}),
       numeric({KEY_OF(model, initializer_range), "0.02", "", from(0),
                "Standard deviation of the initial weights."}),
@@ -176,13 +187,15 @@ std::vector<Field> lora() {
                "no adapters."}),
       numeric({KEY_OF(lora, alpha), "16", "", above(0), "Scale of what the adapters add, times rank."}),
       numeric({KEY_OF(lora, dropout), "0.0", "", below_one(),
-               "Share of the elements of an adapter's input that are zeroed while training."}),
-      numeric(
-          {KEY_OF(lora, targets),
-           R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
-           "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
-           "such as \"model.layers.1?.mlp.*\". Where it is not given: all those of the family's blocks "
-           "(this list, or with other names of the feed-forward's). Experts and their routers get none."}),
+               "Share of the elements of an adapter's input that are zeroed while training. Adapters of "
+               "experts have none."}),
+      numeric({KEY_OF(lora, targets),
+               R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
+               "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
+               "such as \"model.layers.1?.mlp.*\". Where it is not given: all those of the family's blocks "
+               "(this list, or with other names of the feed-forward's and of latent attention's). Experts "
+               "get adapters if an entry names them, as \"mlp.experts.gate_up_proj\" and "
+               "\"mlp.experts.down_proj\" do, PEFT's target_parameters. Routers get none."}),
       free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),

@@ -36,6 +36,12 @@ std::vector<Field> batch_and_degrees() {
       free(numeric({KEY_OF(mesh, shard), "-1", "ranks", degree(),
                     "Ranks over which the states are sharded; each has its own part of the batch."})),
       free(numeric(
+          {KEY_OF(mesh, expert), "1", "ranks", between(1, 1e6),
+           "Neighbouring ranks of mesh.shard that, with those of mesh.tensor, divide the experts. Each "
+           "has some experts whole, and rows of tokens go to the ranks of their experts and come back. It "
+           "divides mesh.shard; mesh.expert x mesh.tensor divides model.num_experts. Losses are those of "
+           "mesh.expert = 1 but for the order of sums."})),
+      free(numeric(
           {KEY_OF(mesh, context), "1", "ranks", degree(),
            "Ranks that share each micro-batch: every one has its part of the tokens. Where these do not "
            "divide, padding is added. States are sharded over these ranks as over those of mesh.shard."})),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/fields/value.hpp"
+#include "config/layers.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -79,12 +80,10 @@ const ModelKey* find_hf(const Architecture& a, std::string_view hf) {
 
 double derived(std::string_view key, const Model& m) {
   const auto hidden = static_cast<double>(m.hidden_size), heads = static_cast<double>(m.num_attention_heads);
-  const double head_dim = m.head_dim > 0 || heads == 0
-                              ? static_cast<double>(m.head_dim)
-                              : static_cast<double>(m.hidden_size / m.num_attention_heads);
+  const auto derived_dim = static_cast<double>(derived_head_dim(m));
+  const double head_dim = m.head_dim > 0 ? static_cast<double>(m.head_dim) : derived_dim;
   if (key == "model.num_key_value_heads") return heads;
-  if (key == "model.head_dim")
-    return heads == 0 ? 0 : static_cast<double>(m.hidden_size / m.num_attention_heads);
+  if (key == "model.head_dim") return derived_dim;
   if (key == "model.intermediate_size") return 4 * hidden;
   if (key == "model.query_pre_attn_scalar") return head_dim;
   if (key == "model.attention_multiplier") return head_dim > 0 ? 1 / std::sqrt(head_dim) : 0;

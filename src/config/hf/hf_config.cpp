@@ -154,6 +154,7 @@ void read_widths(const Members& c, const Architecture& a, Model& m) {
   if (m.intermediate_size == 0)
     m.intermediate_size = static_cast<std::int64_t>(derived("model.intermediate_size", m));
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
+  if (is_latent(m)) m.head_dim = derived_head_dim(m);
   if (m.head_dim > 0) return;
   REQUIRE(m.hidden_size % m.num_attention_heads == 0, "{}: {} ({}) does not divide {} ({})", c.where(),
           find_key(a, "model.num_attention_heads")->hf, m.num_attention_heads,
@@ -203,15 +204,19 @@ Settings hf_settings(const std::string& folder, bool trusted) {
   return s;
 }
 
-std::string dropout_note(const Model& model) {
+std::string left_out_note(const Model& model) {
   const std::string path = hf_config_path(model.from);
   if (model.from.empty() || !file_exists(path)) return "";
   const json parsed = read_hf_config(path);
   const Members c(path, parsed);
   std::string shares;
-  for (const ModelKey& row : find_architecture(model.family).keys)
-    if (row.role == KeyRole::dropped && c.number(row.hf, 0) != 0)
-      shares += fmt::format("{}{} = {}", shares.empty() ? "" : ", ", row.hf, c.text(row.hf));
+  for (const ModelKey& row : find_architecture(model.family).keys) {
+    if (row.role != KeyRole::dropped || c.number(row.hf, 0) == 0) continue;
+    if (std::string_view(row.hf) == further_layers)
+      return fmt::format("ztrain leaves out the layers that predict further tokens; {} says {} = {}", path,
+                         row.hf, c.text(row.hf));
+    shares += fmt::format("{}{} = {}", shares.empty() ? "" : ", ", row.hf, c.text(row.hf));
+  }
   return shares.empty() ? "" : fmt::format("ztrain trains without dropout; {} says {}", path, shares);
 }
 

@@ -31,9 +31,10 @@ Settings hf_settings(const std::string& folder, bool trusted = false);
 /// (config/hf/special_tokens.hpp). Throws Error if the model does not fit its family's class.
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
-/// Returns a note if the config.json of Model::from asks for dropout in training, which ztrain has none of;
+/// Returns a note if the config.json of Model::from asks for dropout in training or for layers that predict
+/// further tokens, which ztrain has none of;
 /// else "".
-std::string dropout_note(const Model& model);
+std::string left_out_note(const Model& model);
 
 /// Returns the name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".
 std::string hf_dtype(DType dtype);

@@ -130,6 +130,20 @@ bool is_checkpoint(const std::string& folder) {
          file_exists(fs::path(folder) / checkpoint_metadata_file, "model.from");
 }
 
+bool upcycle(const std::string& family, Settings& settings) {
+  const auto mixture = std::ranges::find(architectures(), family, &Architecture::family);
+  const Architecture& dense = architecture_of(settings);
+  if (mixture == architectures().end() || mixture->dense != dense.family) return false;
+  const auto width = std::ranges::find(settings, "model.intermediate_size", &Settings::value_type::first);
+  const std::string of_experts = width->second;
+  std::erase_if(settings, [&](const auto& setting) {
+    return setting.first == "model.family" ||
+           (find_key(*mixture, setting.first) != nullptr && find_key(dense, setting.first) == nullptr);
+  });
+  settings.emplace_back("model.moe_intermediate_size", of_experts);
+  return true;
+}
+
 StartingPoint starting_point(const std::string& folder, bool trusted) {
   if (is_checkpoint(folder)) return from_checkpoint(folder);
   const std::string file = hf_config_path(folder);

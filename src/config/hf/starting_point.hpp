@@ -43,4 +43,9 @@ std::string other_format_in(const std::filesystem::path& folder);
 /// it is neither, cannot be read, or describes what ztrain cannot compute. trusted: model.trust_config.
 StartingPoint starting_point(const std::string& folder, bool trusted = false);
 
+/// Makes the settings of a dense model those of a mixture of experts that starts from it, if they are of the
+/// family's Architecture::dense; else returns false. Experts are as wide as the dense feed-forward, and how
+/// many there are is left to the deck.
+bool upcycle(const std::string& family, Settings& settings);
+
 }  // namespace ztrain::config

@@ -184,8 +184,14 @@ void apply_model_folder(Draft& draft, Files files) {
             draft.source["model.from"], folder);
     return add_tokens(draft, whole);
   }
-  const StartingPoint point = starting_point(folder, draft.deck.model.trust_config);
+  StartingPoint point = starting_point(folder, draft.deck.model.trust_config);
   const std::string& file = point.file;
+  draft.deck.model.upcycled = upcycle(draft.deck.model.family, point.settings);
+  REQUIRE(
+      !draft.deck.model.upcycled || draft.deck.lora.rank == 0,
+      "model.from: '{}' is a dense model, whose feed-forward each expert copies: adapters alone "
+      "(lora.rank = {}) would leave its drawn routers and its equal experts as they are; set lora.rank = 0",
+      folder, draft.deck.lora.rank);
   draft.deck.model.origin = point.origin;
   draft.deck.model.origin_positions = point.positions;
   draft.deck.model.ends = point.ends;
@@ -202,14 +208,20 @@ void apply_model_folder(Draft& draft, Files files) {
     const std::string now = render(field, draft.deck);
     const bool preset = draft.source[key].rfind("preset", 0) == 0;
     // The folder may hold a head of its own all the same.
-    if (key == "model.tie_word_embeddings" && given && !preset && (before == "false" || point.own_head) &&
-        !is_checkpoint(folder)) {
+    const bool own_head =
+        key == "model.tie_word_embeddings" && (before == "false" || point.own_head) && !is_checkpoint(folder);
+    // How strongly experts are balanced is a choice of the training.
+    if (given && !preset && (own_head || key == "model.router_aux_loss_coef")) {
       assign(field, before, draft.deck, draft.source[key]);
       continue;
     }
     REQUIRE(!given || before == now, "{}: {} = {} contradicts {}, which says {}; {}", draft.source[key], key,
             before, file, now,
-            preset ? "leave model.preset out, or name the folder of that model" : "leave the key out");
+            preset ? "leave model.preset out, or name the folder of that model"
+            : key == "model.num_experts"
+                ? "leave the key out, or name as model.family a mixture that may start "
+                  "from this model"
+                : "leave the key out");
     if (!given)
       draft.source[key] =
           key == "model.tie_word_embeddings" && point.own_head ? file + own_head_source : file;

@@ -36,6 +36,20 @@ std::string_view missing_of_experts(const Model& m) {
              : "";
 }
 
+/// Returns the key of latent attention that is 0 although the family has it; "": none.
+std::string_view missing_of_latent(const Model& m) {
+  if (find_key(find_architecture(m.family), "model.kv_lora_rank") == nullptr) return "";
+  if (m.kv_lora_rank == 0) return "model.kv_lora_rank";
+  if (m.qk_nope_head_dim == 0) return "model.qk_nope_head_dim";
+  if (m.qk_rope_head_dim == 0) return "model.qk_rope_head_dim";
+  return m.v_head_dim == 0 ? "model.v_head_dim" : "";
+}
+
+/// Returns how many experts a group must have: noaux_tc adds the scores of two.
+std::int64_t least_group(const Model& m) {
+  return m.topk_method == "noaux_tc" ? 2 : 1;
+}
+
 constexpr Refusal model_table[]{
     {"run.steps run.tokens run.epochs",
      "{given} contradict each other; give exactly one of run.steps, run.tokens, run.epochs{way_out}"},
@@ -120,6 +134,18 @@ constexpr Refusal model_table[]{
     {"experts.z_loss model.num_experts",
      "{at}: experts.z_loss = {experts.z_loss} is of routers, and the model has no experts; nearest legal: 0",
      [](const Deck& d) { return d.experts.z_loss != 0 && d.model.num_experts == 0; }},
+    {"experts.balance batch.micro",
+     "{at}: experts.balance = \"sequence\" is a loss of each sequence, and batch.micro = {batch.micro} puts "
+     "several in a micro-batch; nearest legal: 1",
+     [](const Deck& d) { return d.experts.balance == "sequence" && d.batch.micro > 1; }},
+    {"experts.bias_update_speed model.family",
+     "{at}: experts.bias_update_speed = {experts.bias_update_speed} moves biases of the choice of experts, "
+     "which models of deepseek_v3 have, not of {model.family}; nearest legal: 0",
+     [](const Deck& d) { return d.experts.bias_update_speed != 0 && d.model.topk_method != "noaux_tc"; }},
+    {"experts.bias_update_speed lora.rank",
+     "{at}: experts.bias_update_speed = {experts.bias_update_speed} changes the model beside its adapters "
+     "(lora.rank = {lora.rank}), which alone would not hold that; nearest legal: 0",
+     [](const Deck& d) { return d.experts.bias_update_speed != 0 && d.lora.rank > 0; }},
     {"model.mlp_only_layers model.num_hidden_layers",
      "{at}: model.mlp_only_layers = {model.mlp_only_layers}: must be numbers of layers, whole numbers from 0 "
      "to {last}",
@@ -136,14 +162,42 @@ constexpr Refusal model_table[]{
      "{model.decoder_sparse_step}, model.mlp_only_layers = {model.mlp_only_layers} and "
      "model.first_k_dense_replace = {model.first_k_dense_replace} make all feed-forwards dense",
      [](const Deck& d) { return d.model.num_experts > 0 && layers_with_experts(d.model) == 0; }},
-    {"model.n_group model.topk_group model.num_experts",
-     "{at}: model.n_group ({model.n_group}) must divide model.num_experts ({model.num_experts}), and "
-     "model.topk_group ({model.topk_group}) be at most model.n_group and enough for "
-     "model.num_experts_per_tok ({model.num_experts_per_tok})",
+    {"model.kv_lora_rank model.qk_nope_head_dim model.qk_rope_head_dim model.v_head_dim model.family",
+     "{at}: {key} = 0, but attention of {model.family} is latent; give a number above 0",
+     [](const Deck& d) { return !missing_of_latent(d.model).empty(); },
+     [](const Deck& d) {
+       return Words{{"key", missing_of_latent(d.model)}};
+     }},
+    {"model.v_head_dim model.qk_nope_head_dim model.qk_rope_head_dim",
+     "{at}: model.v_head_dim ({model.v_head_dim}) is above model.qk_nope_head_dim + model.qk_rope_head_dim "
+     "({model.qk_nope_head_dim} + {model.qk_rope_head_dim}), the width of keys that values are padded to",
+     [](const Deck& d) {
+       return is_latent(d.model) && d.model.v_head_dim > d.model.qk_nope_head_dim + d.model.qk_rope_head_dim;
+     }},
+    {"model.num_key_value_heads model.num_attention_heads model.kv_lora_rank",
+     "{at}: latent attention has a head of keys for each of queries: model.num_key_value_heads "
+     "({model.num_key_value_heads}) must be {model.num_attention_heads}",
+     [](const Deck& d) {
+       return is_latent(d.model) && d.model.num_key_value_heads != d.model.num_attention_heads;
+     }},
+    {"model.qk_rope_head_dim model.kv_lora_rank",
+     "{at}: model.qk_rope_head_dim ({model.qk_rope_head_dim}) is odd; rotary embedding turns pairs",
+     [](const Deck& d) { return d.model.qk_rope_head_dim % 2 != 0; }},
+    {"model.n_group model.topk_group model.num_experts model.topk_method",
+     "{at}: model.topk_method = {model.topk_method} chooses from groups: model.n_group ({model.n_group}) "
+     "must "
+     "divide model.num_experts ({model.num_experts}) into groups of {least} or more, and model.topk_group "
+     "({model.topk_group}) be at most model.n_group and enough for model.num_experts_per_tok "
+     "({model.num_experts_per_tok}); 1 for both: one group of all experts",
      [](const Deck& d) {
        const Model& m = d.model;
-       return m.n_group > 0 && (m.num_experts % m.n_group != 0 || m.topk_group > m.n_group ||
-                                m.topk_group * (m.num_experts / m.n_group) < m.num_experts_per_tok);
+       if (m.topk_method == "greedy") return false;
+       return m.n_group == 0 || m.num_experts % m.n_group != 0 || m.topk_group > m.n_group ||
+              m.num_experts / m.n_group < least_group(m) ||
+              m.topk_group * (m.num_experts / m.n_group) < m.num_experts_per_tok;
+     },
+     [](const Deck& d) {
+       return Words{{"least", least_group(d.model)}};
      }},
     {"model.attention_multiplier model.query_pre_attn_scalar",
      "{at}: model.attention_multiplier and model.query_pre_attn_scalar both scale the scores of attention; "
@@ -157,7 +211,7 @@ constexpr Refusal model_table[]{
      "({model.hidden_size}); nearest legal: {legal}, or give model.head_dim"},
     {"model.head_dim model.num_attention_heads model.hidden_size",
      "{at}: model.head_dim ({model.head_dim}) is odd; rotary embedding turns pairs: nearest legal: {legal}",
-     [](const Deck& d) { return turns(d) && d.model.head_dim % 2 != 0; },
+     [](const Deck& d) { return turns(d) && !is_latent(d.model) && d.model.head_dim % 2 != 0; },
      [](const Deck& d) {
        return Words{{"legal", d.model.head_dim + 1}};
      }},

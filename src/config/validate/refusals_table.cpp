@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/validate/refusals.hpp"
+#include "config/validate/validate_rules.hpp"
 
 namespace ztrain::config {
 namespace {
@@ -24,6 +25,35 @@ constexpr Refusal table[]{
      "{at}: batch.global ({batch.global}) is {accumulation} micro-batches of batch.micro ({batch.micro}) for "
      "each of {ranks} data-parallel ranks, more than the {most} that a step may have: take a larger "
      "batch.micro, or at most batch.global = {legal}"},
+    {"mesh.expert mesh.shard",
+     "{at}: mesh.expert = {mesh.expert} does not divide mesh.shard ({mesh.shard}), some of whose ranks share "
+     "the experts; nearest legal: {legal}"},
+    {"mesh.expert tensor.sequence_parallel",
+     "{at}: with mesh.expert = {mesh.expert}, ranks of mesh.tensor ({mesh.tensor}) send each its own tokens "
+     "to experts: set tensor.sequence_parallel = true, or mesh.expert = 1",
+     [](const Deck& d) { return d.mesh.expert > 1 && d.mesh.tensor > 1 && !d.tensor.sequence_parallel; }},
+    {"mesh.expert mesh.tensor model.num_experts",
+     "{at}: mesh.expert x mesh.tensor ({mesh.expert} x {mesh.tensor}) does not divide model.num_experts "
+     "({model.num_experts}), which are dealt to the ranks of both; nearest legal product: {legal}",
+     [](const Deck& d) {
+       return d.mesh.expert > 1 && d.mesh.tensor > 1 && d.model.num_experts > 0 &&
+              d.model.num_experts % (d.mesh.expert * d.mesh.tensor) != 0;
+     },
+     [](const Deck& d) {
+       return Words{{"legal", nearest_divisors(d.model.num_experts, d.mesh.expert * d.mesh.tensor)}};
+     }},
+    {"mesh.expert model.family",
+     "{at}: mesh.expert = {mesh.expert} is of experts, and models of family {model.family} have none; "
+     "nearest "
+     "legal: 1",
+     [](const Deck& d) { return d.mesh.expert > 1 && d.model.num_experts == 0; }},
+    {"mesh.expert model.num_experts",
+     "{at}: mesh.expert = {mesh.expert} does not divide model.num_experts ({model.num_experts}); nearest "
+     "legal: {legal}",
+     [](const Deck& d) { return d.mesh.expert > 1 && d.model.num_experts % d.mesh.expert != 0; },
+     [](const Deck& d) {
+       return Words{{"legal", nearest_divisors(d.model.num_experts, d.mesh.expert)}};
+     }},
     {"mesh.pipeline mesh.replicate mesh.shard mesh.context mesh.tensor",
      "{open} are both -1; at most one degree of the mesh may be"},
     {"mesh.tensor model.num_attention_heads model.intermediate_size model.vocab_size",
@@ -63,6 +93,9 @@ constexpr Refusal table[]{
     {"sharding.reshard_after_forward mesh.shard",
      "{at}: sharding.reshard_after_forward ({group}) does not divide mesh.shard ({mesh.shard}); nearest "
      "legal: {legal}"},
+    {"sharding.reshard_after_forward mesh.expert",
+     "{at}: sharding.reshard_after_forward ({group}) is not a multiple of mesh.expert ({mesh.expert}); "
+     "nearest legal: true"},
     {"sharding.unit sharding.unit_patterns",
      "{at}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
      "as [\"model.layers.*.mlp\"]",
@@ -132,6 +165,11 @@ constexpr Refusal table[]{
      "{at}: optimizer.during_backward = true is not there for stages of a pipeline (mesh.pipeline = "
      "{mesh.pipeline}); nearest legal: false",
      [](const Deck& d) { return steps_in_backward(d) && d.mesh.pipeline != 1; }},
+    {"optimizer.during_backward experts.capacity",
+     "{at}: optimizer.during_backward = true takes steps that cannot be taken again, as those are that have "
+     "no "
+     "room for some rows (experts.capacity = {experts.capacity}); nearest legal: experts.capacity = 0",
+     [](const Deck& d) { return steps_in_backward(d) && d.mesh.expert > 1 && d.experts.capacity > 0; }},
     // These concern learning rate, checkpoints, watchdog and machine.
     {"schedule.warmup run.steps run.tokens run.epochs",
      "{at}: schedule.warmup ({schedule.warmup}) is not below the run's {steps} steps; nearest legal: "

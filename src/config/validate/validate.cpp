@@ -12,6 +12,7 @@
 #include "base/shape.hpp"
 #include "config/fields/fields.hpp"
 #include "config/fields/value.hpp"
+#include "config/layers.hpp"
 #include "config/strategy.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate_rules.hpp"
@@ -54,6 +55,10 @@ void check_model(Deck& deck) {
   if (m.num_attention_heads % m.num_key_value_heads != 0)
     refuse(deck, "model.num_key_value_heads model.num_attention_heads",
            {{"legal", nearest_divisors(m.num_attention_heads, m.num_key_value_heads)}});
+  if (m.head_dim == 0 && is_latent(m)) {
+    m.head_dim = derived_head_dim(m);
+    set_source(deck, "model.head_dim", "model.qk_nope_head_dim + model.qk_rope_head_dim");
+  }
   if (m.head_dim == 0) {
     if (m.hidden_size % m.num_attention_heads != 0)
       refuse(deck, "model.num_attention_heads model.hidden_size",

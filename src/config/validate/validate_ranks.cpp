@@ -135,6 +135,8 @@ void check_batch(const Deck& deck) {
 /// Checks reshard_after_forward = N: groups of N ranks within the shard group.
 void check_reshard(const Deck& deck) {
   const std::int64_t group = reshard_group(deck), shard = deck.mesh.shard;
+  if (group % deck.mesh.expert != 0)
+    refuse(deck, "sharding.reshard_after_forward mesh.expert", {{"group", group}});
   if (group == 0 || shard % group == 0) return;
   refuse(deck, "sharding.reshard_after_forward mesh.shard",
          {{"group", group}, {"legal", shard == 1 ? "true" : nearest_divisors(shard, group, 2)}});
@@ -163,6 +165,8 @@ void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   deck.mesh.per_node = ranks_per_node_of(deck, ranks_per_node);
   place_hybrid(deck, ranks);
   resolve_mesh(deck, ranks);
+  if (deck.mesh.shard % deck.mesh.expert != 0)
+    refuse(deck, "mesh.expert mesh.shard", {{"legal", nearest_divisors(deck.mesh.shard, deck.mesh.expert)}});
   check_batch(deck);
   check_reshard(deck);
   for (std::size_t i = 0; i < deck.origins.size(); ++i) deck.origins[i].value = render(fields()[i], deck);

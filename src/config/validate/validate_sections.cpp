@@ -34,8 +34,13 @@ void settle(Deck& deck, const Architecture& a) {
 void settle_targets(Deck& deck, const BlockStyle& style) {
   if (source_of(deck, "lora.targets") != "default") return;
   const std::vector<std::string> before = deck.lora.targets;
-  deck.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
   const Model& m = deck.model;
+  if (!is_latent(m))
+    deck.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
+  else if (m.q_lora_rank > 0)
+    deck.lora.targets = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};
+  else
+    deck.lora.targets = {"q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};
   const bool all_tokens = layers_with_experts(m) < m.num_hidden_layers || shared_expert_width(m) > 0;
   if (!all_tokens) return set_source(deck, "lora.targets", "model.family");
   for (const std::string_view layer : {style.gate, style.up, style.down})

@@ -14,6 +14,12 @@ std::string to_string(const Placement& p) {
       return "invariant";
     case Placement::Kind::partial:
       return "partial";
+    case Placement::Kind::routed:
+      return "routed";
+    case Placement::Kind::to_members:
+      return "for other ranks";
+    case Placement::Kind::from_members:
+      return "from other ranks";
     case Placement::Kind::nothing:
       return "nothing";
   }

@@ -17,9 +17,21 @@ namespace ztrain::program {
 /// invariant: the same on every rank and used in the same way: its gradient is invariant.
 /// split: each rank has its part of dim `dim`; so has the gradient.
 /// partial: the value is the sum of what the ranks have; its gradient is replicated.
-/// nothing: of an output that no rule tells of.
+/// routed: each rank has the rows of tokens that go to its experts; so has the gradient.
+/// to_members: slots in which a rank has rows of its tokens, on the way to or from the ranks with their
+/// experts. from_members: slots in which a rank has rows of all members' tokens, on the way to or from its
+/// experts. nothing: no rule says the placement of this output.
 struct Placement {
-  enum class Kind : std::uint8_t { replicated, invariant, split, partial, nothing };
+  enum class Kind : std::uint8_t {
+    replicated,
+    invariant,
+    split,
+    partial,
+    routed,
+    to_members,
+    from_members,
+    nothing
+  };
   Kind kind = Kind::invariant;
   int dim = -1;
   bool operator==(const Placement&) const = default;
@@ -28,6 +40,9 @@ struct Placement {
 inline constexpr Placement replicated{Placement::Kind::replicated, -1};
 inline constexpr Placement invariant{Placement::Kind::invariant, -1};
 inline constexpr Placement partial{Placement::Kind::partial, -1};
+inline constexpr Placement routed{Placement::Kind::routed, -1};
+inline constexpr Placement to_members{Placement::Kind::to_members, -1};
+inline constexpr Placement from_members{Placement::Kind::from_members, -1};
 inline constexpr Placement nothing{Placement::Kind::nothing, -1};
 inline constexpr Placement split(int dim) {
   return {Placement::Kind::split, dim};

@@ -34,8 +34,9 @@ constexpr std::array<std::string_view, action_kind_count> action_names{
 constexpr std::array<std::string_view, category_count> category_names{
     "parameters", "master weights", "optimizer", "gradients", "gathered", "activations",
     "inputs",     "scalars",        "workspace", "cache",     "snapshot"};
-constexpr std::array<std::string_view, 9> comm_names{
-    "none", "all_gather", "reduce_scatter", "all_reduce", "broadcast", "send", "recv", "all_to_all", "shift"};
+constexpr std::array<std::string_view, 10> comm_names{
+    "none", "all_gather", "reduce_scatter", "all_reduce",      "broadcast",
+    "send", "recv",       "all_to_all",     "all_to_all_rows", "shift"};
 }  // namespace
 
 std::string_view name_of(Stream stream) {

@@ -144,6 +144,7 @@ enum class CommKind : std::uint8_t {
   send,
   recv,
   all_to_all,
+  all_to_all_rows,
   shift
 };
 std::string_view name_of(CommKind kind);
@@ -155,7 +156,8 @@ struct Communication {
   CommKind kind = CommKind::none;
   AxisSet axes;
   int peer = -1;
-  std::int64_t sent_bytes = 0;  ///< bytes this rank sends
+  /// Bytes that this rank sends; of all_to_all_rows the most that it may.
+  std::int64_t sent_bytes = 0;
   bool operator==(const Communication&) const = default;
 };
 
@@ -219,10 +221,13 @@ struct ParameterPlace {
   std::string name;
   int unit = 0;
   std::int64_t begin = 0, count = 0;
-  int split = -1;  ///< the dim that is cut over the tensor axis; -1: every rank has the parameter whole
+  int split = -1;           ///< the dim that is cut over split_over; -1: every rank has the parameter whole
   bool takes_rows = false;  ///< of a whole one: this rank computes with some of its rows alone
   bool trainable = false;   ///< it has a gradient
   int other_rank = -1;      ///< of the pipeline, that has the same; -1: none
+  AxisSet split_over = Axis::tensor;
+
+  bool split_along(Axis axis) const { return split >= 0 && split_over.contains(axis); }
 };
 
 /// Extents of one tier's regions, from plan_memory.

@@ -48,7 +48,7 @@ Layout make_layout(const RankGraph& of, Whole optimizer) {
   for (const model::Parameter& p : of.graph.parameters)
     shapes.push_back(
         {p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank, p.joined});
-  return Layout(std::move(shapes), unit_cuts(of, optimizer), of.at[Axis::tensor]);
+  return Layout(std::move(shapes), unit_cuts(of, optimizer), of.at);
 }
 
 std::vector<model::Rows> computed_elements(const model::Graph& graph, const Layout& layout) {
@@ -102,9 +102,9 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
       const ParameterShape& shape = cut.layout.parameters()[at(s.parameter)];
       const auto p = at(s.parameter);
       const model::Rows& computed = cut.computed[p];
-      program.parameters.push_back({shape.name, unit.unit, s.begin + computed.begin,
-                                    computed.end - computed.begin, shape.slice.dim,
-                                    graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank});
+      program.parameters.push_back(
+          {shape.name, unit.unit, s.begin + computed.begin, computed.end - computed.begin, shape.slice.dim,
+           graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank, shape.slice.axes});
     }
   }
 }
@@ -226,19 +226,47 @@ std::optional<Program> train_program(const Base& base, const JobSpec& spec, cons
   return std::move(step.program());
 }
 
+/// Returns the same job with room for all rows. Its backward computes each block anew, so only one block's
+/// rows are alive at once. The job gives the same bits as the first.
+JobSpec with_all_rows(const JobSpec& spec, const Base& base) {
+  JobSpec wide = spec;
+  wide.expert_capacity = 0;
+  wide.recompute.every = 1;
+  wide.pipeline.begins = base.stages.begins;
+  wide.pipeline.steps = base.steps;
+  return wide;
+}
+
 }  // namespace
 
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
+  std::optional<model::Graph> again;
+  if (spec.may_overflow()) again = graph;
   Base base = make_base(std::move(graph), spec, rank);
   if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
   std::optional<Program> train = train_program(base, spec, may_fit);
   if (!train) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors};
-  const Successions any{load_name, train_name, evaluation_name};
-  job.programs.add(make(start(base, spec, ProgramKind::load, load_name)),
-                   {"", load_name, train_name, evaluation_name});
+  Successions any{load_name, train_name, evaluation_name};
+  if (again) any.push_back(all_rows_name);
+  Successions first = any;
+  first.emplace_back("");
+  job.programs.add(make(start(base, spec, ProgramKind::load, load_name)), first);
   job.programs.add(std::move(*train), any);
-  job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
+  if (again) {
+    const JobSpec wide = with_all_rows(spec, base);
+    const Base wide_base = make_base(std::move(*again), wide, rank);
+    ASSERT(wide_base.program.tensors.size() == base.program.tensors.size(),
+           "the Program with room for all rows keeps {} tensors, and the first {}",
+           wide_base.program.tensors.size(), base.program.tensors.size());
+    std::optional<Program> all_rows = train_program(wide_base, wide, may_fit);
+    if (!all_rows) return std::nullopt;
+    all_rows->name = all_rows_name;
+    job.programs.add(std::move(*all_rows), any);
+    job.programs.add(make(start(wide_base, wide, ProgramKind::evaluate, evaluation_name)), any);
+  } else {
+    job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
+  }
   if (spec.proven) prove(spec, [&] { verify_successions(job.programs, given(base.program, base.tensors)); });
   job.graph = std::move(base.graph);
   return job;

@@ -57,6 +57,8 @@ struct JobSpec {
   model::TensorPlan tensor;     ///< of the model over the mesh's tensor axis
   bool overlap_tensor = false;  ///< its communication goes on beside products (passes/overlap.hpp)
   model::ContextMethod context = model::ContextMethod::gather;
+  /// Room for rows that go to other ranks' experts, in even shares; 0: for all that may come.
+  double expert_capacity = 0;
   int token_multiple = 1;   ///< the tokens that a rank of mesh.context has are one of it
   std::int64_t tokens = 0;  ///< of a micro-batch, without padding; 0: there is none
   OffloadOptions offload;
@@ -73,6 +75,9 @@ struct JobSpec {
   /// passes come first; the order of the list is the order of application.
   std::vector<std::function<void(model::Graph&, const Coordinate&)>> graph_passes;
   std::vector<std::function<void(Program&)>> program_passes;
+
+  /// Whether rows may have no room: steps then have a second Program (all_rows_name).
+  bool may_overflow() const { return mesh[Axis::expert] > 1 && expert_capacity > 0; }
 };
 
 struct Job {
@@ -86,6 +91,9 @@ struct Job {
   /// One optimizer step.
   const Program& train() const& { return programs.at(train_name); }
   Program train() && { return std::move(programs.at(train_name)); }
+  /// The same step with room for all rows that may go to other ranks' experts, and all blocks recomputed;
+  /// null where the first has such room.
+  const Program* all_rows() const& { return programs.find(all_rows_name); }
   /// Forward on micro-batch 0; leaves the ranks' loss sums in partials.
   const Program& evaluate() const& { return programs.at(evaluation_name); }
 };

@@ -12,12 +12,13 @@
 #include "model/kv_cache.hpp"
 #include "model/lora.hpp"
 #include "model/trainable.hpp"
+#include "program/experts/expert_report.hpp"
+#include "program/experts/spread_experts.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/loops/loop.hpp"
 #include "program/loops/repeat.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
-#include "program/passes/expert_report.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
@@ -111,8 +112,12 @@ void give_logits(Making& m) {
 
 void step_parameters(Making& m) {
   const ReportedTensors reported = tensors_of(m.base.graph, m.step.results);
-  append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, reported.losses);
-  append_expert_report(m.program(), m.base.graph.experts, m.base.tensors, reported);
+  StepTerms terms{reported.losses};
+  if (m.spec.may_overflow()) terms.overflows = append_overflows(m.program(), reported.overflows);
+  append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, terms);
+  const model::ExpertReport& experts = m.base.graph.experts;
+  const TensorId counts = append_expert_report(m.program(), experts, m.base.tensors, reported);
+  move_biases(m.program(), m.base.cut, m.base.tensors, experts.bias_speed, counts);
 }
 
 void report_evaluation(Making& m) {
@@ -171,6 +176,9 @@ constexpr ModelPass model_passes[] = {
 constexpr GraphPass graph_passes[] = {
     [](RankGraph& w) {
       for (const auto& own : w.spec.graph_passes) own(w.graph, w.at);
+    },
+    [](RankGraph& w) {
+      if (w.training()) spread_experts(w.graph, w.at, w.spec.expert_capacity);
     },
     [](RankGraph& w) {
       if (w.training())

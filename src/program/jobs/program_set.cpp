@@ -28,6 +28,11 @@ Program& ProgramSet::at(std::string_view name) {
   return const_cast<Program&>(static_cast<const ProgramSet&>(*this).at(name));
 }
 
+const Program* ProgramSet::find(std::string_view name) const {
+  const auto found = std::ranges::find(programs_, name, &Program::name);
+  return found == programs_.end() ? nullptr : &*found;
+}
+
 std::vector<const Program*> ProgramSet::all() const {
   std::vector<const Program*> all;
   for (const Program& p : programs_) all.push_back(&p);

@@ -13,8 +13,8 @@ namespace ztrain::program {
 
 // Names of the Programs that there are.
 inline constexpr std::string_view load_name = "load", train_name = "train step",
-                                  evaluation_name = "evaluation", prefill_name = "prefill",
-                                  decode_name = "decode";
+                                  all_rows_name = "train step, all rows", evaluation_name = "evaluation",
+                                  prefill_name = "prefill", decode_name = "decode";
 
 /// What Programs may have run last when one starts. "": none, what is given is there and nothing else.
 using Successions = std::vector<std::string_view>;
@@ -25,6 +25,8 @@ class ProgramSet {
   void add(Program program, Successions after);
 
   const Program& at(std::string_view name) const;
+  /// Null where there is none.
+  const Program* find(std::string_view name) const;
   Program& at(std::string_view name);
   std::size_t index_of(std::string_view name) const;
   const Successions& after(std::size_t i) const { return after_[i]; }

@@ -74,6 +74,15 @@ void emit_all_to_all(Program& program, const std::string& name, TensorId x, Tens
   emit_message(program, AllToAll{}, name, x, y, {CommKind::all_to_all, axes, -1, sent}, action);
 }
 
+void emit_all_to_all_rows(Program& program, const std::string& name, const RowsToMove& x, TensorId y,
+                          AxisSet axes, bool back, Action action) {
+  const int ranks = program.mesh.size(axes);
+  const std::int64_t most = all_to_all_sent(ranks, program.tensor(x.slots).bytes() / ranks);
+  Op& op = add_op(program, AllToAllRows{back}, name, action, {x.slots, x.sizes}, {y});
+  op.comm = {CommKind::all_to_all_rows, axes, -1, most};
+  move_to_exchange(program);
+}
+
 void emit_shift(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, int by,
                 Action action) {
   const std::int64_t sent = shift_sent(program.mesh.size(axes), program.tensor(x).bytes());

@@ -35,6 +35,12 @@ void move_to_exchange(Program& program);
 /// members must match (verify_no_deadlock), and so must sizes and dtypes.
 void emit_all_to_all(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes,
                      Action action);
+/// sizes: the routes of a group (kernels/dispatch/record.hpp).
+struct RowsToMove {
+  TensorId slots = no_tensor, sizes = no_tensor;
+};
+void emit_all_to_all_rows(Program& program, const std::string& name, const RowsToMove& x, TensorId y,
+                          AxisSet axes, bool back, Action action);
 /// by: how far in the ring, 1 .. members - 1.
 void emit_shift(Program& program, const std::string& name, TensorId x, TensorId y, AxisSet axes, int by,
                 Action action);

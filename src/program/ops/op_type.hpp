@@ -110,6 +110,8 @@ struct OpType {
   void (*number)(const Program&, Op&) = nullptr;
   /// Emits the forward of a node whose op is several ops, or communicates. Null: it is one op of its name.
   void (*forward)(Program&, const Operands&, const model::Node&) = nullptr;
+  /// One of the ops that `forward` emits has the node's name.
+  bool emits_itself = false;
   /// Recomputation keeps its results from forward: a choice is not made a second time.
   bool kept = false;
   /// Outputs from this one on have the same size on every rank, also where they are split: each rank makes

@@ -154,8 +154,8 @@ class Expander {
           clone(n, m.values, {ActionKind::forward, block, turn.micro});
       }
     if (options_.training || turn.chunk + 1 < std::ssize(options_.chunks)) return;
-    for (const model::ValueId v : {graph_.result, graph_.experts.losses})
-      if (v >= 0) result_.results.push_back(m.values[at(v)]);
+    if (graph_.result >= 0) result_.results.push_back(m.values[at(graph_.result)]);
+    for (const model::ValueId v : graph_.experts.losses) result_.results.push_back(m.values[at(v)]);
   }
 
   void backward(const Turn& turn, MicroBatch& m) {

@@ -146,7 +146,10 @@ class Joiner {
         maker(attention.inputs[Attention::v], Linear::op)};
     if (!joinable(layers)) return;
     const ValueId qkv = join(layers);
-    graph_.nodes[n].inputs = {qkv, attention.inputs.back()};
+    graph_.nodes[n].inputs = {qkv};
+    const auto others =
+        attention.inputs.begin() + record_of<Attention>(attention.attributes).document_start();
+    graph_.nodes[n].inputs.insert(graph_.nodes[n].inputs.end(), others, attention.inputs.end());
     edit<Attention>(graph_.nodes[n].attributes, [](Attention& a) { a.joined = true; });
     if (!turns) return;
     Value out = graph_.value(qkv);

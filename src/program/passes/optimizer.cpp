@@ -101,9 +101,10 @@ OpId next_reduction(const Program& program, OpId last, OpId end) {
 namespace {
 
 /// Appends what makes the step's scalars of the partials: multiplier, loss, norm.
-void append_finish(Program& program, const JobTensors& tensors) {
-  add_op(program, FinishStep{}, "clip scale", {ActionKind::norm, -1, -1}, {tensors.partials, tensors.scalars},
-         {tensors.scalars});
+void append_finish(Program& program, const JobTensors& tensors, TensorId overflows = no_tensor) {
+  Op& op = add_op(program, FinishStep{}, "clip scale", {ActionKind::norm, -1, -1},
+                  {tensors.partials, tensors.scalars}, {tensors.scalars});
+  if (overflows != no_tensor) op.inputs.push_back(overflows);
 }
 
 bool names(const Program& program, const std::vector<TensorId>& operands,
@@ -192,14 +193,15 @@ void step_during_backward(Program& program, OpId begin, const Cut& cut, const Jo
 
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
                       const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
-                      const std::vector<TensorId>& losses) {
+                      const StepTerms& terms) {
+  const std::vector<TensorId>& losses = terms.losses;
   const auto begin = static_cast<OpId>(program.ops.size());
   std::vector<TensorId> norms;
   for (std::size_t u = 0; u < gradients.size(); ++u)
     if (gradients[u].slice != no_tensor)
       norms.push_back(norm(program, cut, static_cast<int>(u), gradients[u].slice));
   append_partials(program, cut, tensors, losses, norms);
-  append_finish(program, tensors);
+  append_finish(program, tensors, terms.overflows);
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
     step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole);
@@ -233,7 +235,7 @@ void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& st
   };
   for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
     const ParameterShape& parameter = cut.layout.parameters()[at(p.parameter)];
-    const SliceIndex index = slice_index(parameter.shape, parameter.slice, cut.at[Axis::tensor]);
+    const SliceIndex index = slice_index(parameter.shape, parameter.slice, part_of(parameter.slice, cut.at));
     step.pieces.push_back({p.flat_begin - state.step_begin, p.count,
                            group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
                            std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,

@@ -25,10 +25,16 @@ struct OptimizerSpec {
   static config::Optimizer standard();
 };
 
-/// Appends norm, clip and optimizer ops to a train step. losses: fp64 [2] of each micro-batch.
+/// Inputs that decide whether a step is taken. overflows is the input of FinishStep, or no_tensor.
+struct StepTerms {
+  std::vector<TensorId> losses;  ///< fp64 [2] of each micro-batch
+  TensorId overflows = no_tensor;
+};
+
+/// Appends norm, clip and optimizer ops to a train step.
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
                       const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
-                      const std::vector<TensorId>& losses);
+                      const StepTerms& terms);
 
 /// Appends the all-gather of every rank's StepPartial into tensors.partials.
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,

@@ -123,14 +123,17 @@ class Placer {
         put(id, split(0), tokens_ == Tokens::dealt ? std::vector<Rows>() : parts_of(id, 0));
       }
       if (value.role == model::Role::state) at_[v] = replicated;
-      trained_[v] = value.role == model::Role::parameter;
+      trained_[v] =
+          value.role == model::Role::parameter && !graph_.parameter_of(static_cast<ValueId>(v)).constant;
     }
+    for (const model::Parameter& p : graph_.parameters)  // of experts, which are divided already
+      if (!p.slice.whole() && axes_.without(p.slice.axes).empty()) at_[at(p.value)] = split(p.slice.dim);
   }
 
   void place_parameters() {
     for (model::Parameter& p : graph_.parameters) {
       const model::ParameterCut* cut = plan_->find(p.name);
-      if (!cut) continue;
+      if (!cut || !p.slice.whole()) continue;
       if (!cut->taken.empty()) {
         p.computed = cut->taken[at(index_)];
         put(p.value, split(0), cut->taken);
@@ -370,7 +373,9 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
     note(placed.split_over, graph, placer.placements(), split(0), axes);
     note(placed.partial_over, graph, placer.placements(), partial, axes);
   };
-  run(Placer(graph, sequence_axes, at, Tokens::dealt), dealt);
+  if (at.mesh()[Axis::expert] > 1) dealt = dealt.without(Axis::expert);
+  if (at.mesh()[Axis::expert] > 1) run(Placer(graph, Axis::expert, at, Tokens::dealt), Axis::expert);
+  run(Placer(graph, sequence_axes.without(AxisSet::all().without(dealt)), at, Tokens::dealt), dealt);
   if (around) {
     attend_in_ring(graph, Axis::ring);
     run(Placer(graph, Axis::ring, at, Tokens::cut), Axis::ring);

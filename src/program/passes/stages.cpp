@@ -60,8 +60,8 @@ class Cutter {
     for (int chunk = 0; chunk < stages_.map.chunks; ++chunk) keep(stages_.map.stage_of(rank_, chunk), nodes);
     const auto is_elsewhere = [&](ValueId v) { return v >= 0 && !kept_.contains(v); };
     if (is_elsewhere(graph_.result)) graph_.result = -1;
-    if (is_elsewhere(graph_.experts.losses)) graph_.experts.losses = -1;
-    std::erase_if(graph_.experts.sums, is_elsewhere);
+    for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
+      std::erase_if(*of_layers, is_elsewhere);
     drop_unused_values();
   }
 
@@ -217,9 +217,9 @@ class Cutter {
       p.value = number[at(p.value)];
       if (p.coded()) p.scales = number[at(p.scales)];
     }
-    for (ValueId* reported : {&graph_.result, &graph_.experts.losses})
-      if (*reported >= 0) *reported = number[at(*reported)];
-    for (ValueId& v : graph_.experts.sums) v = number[at(v)];
+    if (graph_.result >= 0) graph_.result = number[at(graph_.result)];
+    for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
+      for (ValueId& v : *of_layers) v = number[at(v)];
   }
 
   Graph& graph_;

@@ -41,10 +41,11 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
     const bool coded = cut.coded(unit.unit), sharded = cut.shards_parameters(unit.unit);
+    const bool wide = cut.units[at(unit.unit)].constant && p.parameters != DType::f64;
     // Where codes are computed with, nobody needs more of the parameters than what is stepped here.
-    s.parameters =
-        add_state(program, cut, unit,
-                  {"param.", p.parameters, Category::parameter, sharded || (coded && optimizer_sharded)});
+    s.parameters = add_state(program, cut, unit,
+                             {"param.", wide ? DType::f32 : p.parameters, Category::parameter,
+                              sharded || (coded && optimizer_sharded)});
     s.computed = coded
                      ? add_state(program, cut, unit, {"codes.", DType::f8e4m3, Category::parameter, sharded})
                      : s.parameters;

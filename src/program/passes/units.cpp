@@ -145,7 +145,7 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
     if (fresh)
       units.push_back({name + (summed.contains(Axis::tensor) ? " (summed over tensor)" : "") + others +
                            (p.other_rank < 0 ? "" : " (of two stages)"),
-                       together, p.trainable, kept_whole, p.coded(), p.other_rank});
+                       together, p.trainable, p.constant, kept_whole, p.coded(), p.other_rank});
     return it->second;
   };
   const std::vector<std::int64_t> sizes = joined_sizes(graph);
@@ -156,8 +156,10 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
       continue;
     }
     const std::size_t leader = leader_of(graph, i);
-    const bool kept_whole = sizes[leader] < options.persistence_threshold;
-    p.unit = number_of(kept_whole ? "parameters kept whole" : names[leader], kept_whole, i);
+    const bool is_small = sizes[leader] < options.persistence_threshold;
+    p.unit = p.constant ? number_of("constants", true, i)
+             : is_small ? number_of("parameters kept whole", true, i)
+                        : number_of(names[leader], false, i);
   }
   const auto is_trained = [&](int together) {
     return std::ranges::any_of(

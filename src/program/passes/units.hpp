@@ -29,8 +29,8 @@ struct UnitOptions {
 /// Regroups the units that a family emitted, one per block. Where only some parameters of one are trainable
 /// it becomes two, gathered together. The same happens where only some are computed with as 8-bit codes, have
 /// their state sharded over other axes (model::Parameter::state_over), or have gradients that are summed over
-/// other axes (summed_over, by parameter, of Placed; empty: all over the same). Throws Error naming a pattern
-/// that matches nothing.
+/// other axes (summed_over, by parameter, of Placed; empty: all over the same). All constants are one unit.
+/// Throws Error naming a pattern that matches nothing.
 void group_parameters(model::Graph& graph, const UnitOptions& options,
                       const std::vector<AxisSet>& summed_over = {});
 

@@ -31,9 +31,9 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
     std::int64_t counted = 0;
     for (const Elements& piece : pieces)
       counted += common(all, {first + piece.begin, first + piece.begin + piece.count});
-    const bool copy = own.index_in(token_axes.without(cut_over)) > 0 ||
-                      (p.split < 0 && own[Axis::tensor] > 0) ||
-                      (p.other_rank >= 0 && own[Axis::pipeline] > p.other_rank);
+    AxisSet copies = token_axes.without(cut_over) | Axis::tensor;
+    if (p.split >= 0) copies = copies.without(p.split_over);
+    const bool copy = own.index_in(copies) > 0 || (p.other_rank >= 0 && own[Axis::pipeline] > p.other_rank);
     const std::int64_t wanted = copy ? 0 : common(all, {first, first + count});
     REQUIRE(counted == wanted, "{}: this rank's norm counts {} elements of {}, and it speaks for {}",
             describe(program, id), counted, p.name, wanted);

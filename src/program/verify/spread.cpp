@@ -15,6 +15,7 @@
 #include "kernels/grouped/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/load/record.hpp"
+#include "kernels/sinks/record.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
@@ -26,6 +27,12 @@ Spread spread_of(const Placement& p) {
       return cut_along(p.dim);
     case Placement::Kind::partial:
       return Spread::sum;
+    case Placement::Kind::routed:
+      return Spread::at_experts;
+    case Placement::Kind::to_members:
+      return Spread::leaving;
+    case Placement::Kind::from_members:
+      return Spread::arrived;
     case Placement::Kind::nothing:
       return Spread::unknown;
     default:
@@ -81,6 +88,16 @@ std::string fault_of_queries(const Program& program, const Op& op, int index) {
   return fault.empty() ? compare(k, program.token_order.runs(all, 0, all), part.keys_at) : fault;
 }
 
+/// Returns what is wrong with the sinks of some heads, or "". Each rank has the sinks of all heads.
+template <class Record>
+std::string fault_of_sinks(const Program& program, const Op& op, int index) {
+  const std::int64_t first = record_of<Record>(op.attributes).first;
+  const std::int64_t heads = program.tensor(op.inputs[Record::lse]).shape[1];
+  if (first == index * heads) return "";
+  return fmt::format("'{}' is the part {} of heads, {} each, and is given sinks from {} on",
+                     program.tensor(op.inputs[Record::o]).name, index, heads, first);
+}
+
 }  // namespace
 
 Spread cut_along(int dim) {
@@ -99,6 +116,12 @@ std::string words_for(Spread spread) {
       return "a shard";
     case Spread::around:
       return "of other ranks' tokens, or of some ranks alone";
+    case Spread::at_experts:
+      return "rows of each rank's experts";
+    case Spread::leaving:
+      return "rows for other ranks";
+    case Spread::arrived:
+      return "rows of other ranks";
     case Spread::unknown:
       return "nothing yet";
     case Spread::rows:
@@ -145,11 +168,32 @@ Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, boo
       if (!flat && from == Spread::rows) return {Spread::columns};
       if (!flat && from == Spread::columns) return {Spread::rows};
       return wrong("exchanges tokens and columns of");
+    case CommKind::all_to_all_rows:
+      if (from == Spread::leaving) return {Spread::arrived};
+      if (from == Spread::arrived) return {Spread::leaving};
+      return wrong("exchanges rows for experts of");
     case CommKind::shift:
       return wrong("moves the tokens of");
     default:
       fail("the check of placements has no rule for {}", name_of(op.comm.kind));
   }
+}
+
+Spreads equal_but(AxisSet among, Spread spread) {
+  Spreads spreads = filled(Spread::equal);
+  for (int a = 0; a < axis_count; ++a)
+    if (among.contains(static_cast<Axis>(a))) spreads[at(a)] = spread;
+  return spreads;
+}
+
+Spreads said_by(const Op& message) {
+  const auto over = [&](const char* key) {
+    return AxisSet::from_bits(static_cast<std::uint32_t>(message.attributes.integer(key, 0)));
+  };
+  Spreads said = equal_but(over("split_over"), Spread::rows);
+  for (int a = 0; a < axis_count; ++a)
+    if (over("partial_over").contains(static_cast<Axis>(a))) said[at(a)] = Spread::sum;
+  return said;
 }
 
 std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread) {
@@ -201,6 +245,10 @@ std::string part_fault(const Program& program, const Op& op, Axis axis, const st
       record_of<Embedding>(op.attributes).rows > 0)
     return fmt::format("some rows are looked up in '{}', which is {}", program.tensor(op.inputs[1]).name,
                        words_for(given[1]));
+  if (given[0] == Spread::columns && given.back() == Spread::equal) {
+    if (op.type == AttentionSinks::op) return fault_of_sinks<AttentionSinks>(program, op, index);
+    if (op.type == AttentionSinksGrad::op) return fault_of_sinks<AttentionSinksGrad>(program, op, index);
+  }
   const bool attends = op.type == Attention::op || op.type == AttentionGrad::op;
   if (attends && context_axes.contains(axis) && program.token_order.groups() > 1)
     return fmt::format("tokens are attended to as they are, and ranks have them in {} groups",

@@ -15,7 +15,21 @@ namespace ztrain::program {
 /// unknown: not written yet. equal: the same on every rank. sum: a term of a sum. rows, columns: split
 /// along dim 0 or 1. inner: split along dim 2. shard: a shard of a unit's flat range. inner_shard: a shard
 /// among the neighbours of MeshShape::inner alone. around: it is moving round the ranks (RingCheck).
-enum class Spread : std::uint8_t { unknown, equal, sum, rows, columns, inner, shard, inner_shard, around };
+/// at_experts, leaving, arrived: Placement's routed, to_members and from_members.
+enum class Spread : std::uint8_t {
+  unknown,
+  equal,
+  sum,
+  rows,
+  columns,
+  inner,
+  shard,
+  inner_shard,
+  around,
+  at_experts,
+  leaving,
+  arrived
+};
 
 /// By axis.
 using Spreads = std::array<Spread, axis_count>;
@@ -45,6 +59,17 @@ std::optional<std::vector<Spread>> outputs_of(const Op& op, const std::vector<Sp
 /// value is a unit's flat range.
 Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, bool flat,
                const std::string& what);
+
+/// Returns `spread` over these axes, and the same on every rank over the others.
+Spreads equal_but(AxisSet among, Spread spread);
+
+/// Whether a tensor holds numbers of the step that are kept.
+inline bool is_number(const Tensor& t) {
+  return t.persistent && t.base == no_tensor && t.category == Category::scalar;
+}
+
+/// Returns how a message between stages says that its value is spread.
+Spreads said_by(const Op& message);
 
 /// Returns what the ways do not show, or "": a bias that no rank or several add to a sum, or attention or
 /// dropout with constants of another part.

@@ -55,8 +55,9 @@ class UnitParameters {
     if (!written) return flat;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       Spreads& spreads = flat[p - unit.begin];
-      if (const int split = program_.parameters[p].split; split >= 0)
-        spreads[at(Axis::tensor)] = cut_along(split);
+      const ParameterPlace& place = program_.parameters[p];
+      for (int a = 0; a < axis_count; ++a)
+        if (place.split_along(static_cast<Axis>(a))) spreads[at(a)] = cut_along(place.split);
       mark_shards(program_, tensor, spreads);
     }
     return flat;

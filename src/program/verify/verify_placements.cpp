@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "kernels/dispatch/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/optimizer/record.hpp"
@@ -55,13 +56,6 @@ class Checker {
 
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
 
-  /// Equal on all ranks, but for those of these axes.
-  Spreads equal_but(AxisSet among, Spread spread) const {
-    Spreads spreads = filled(Spread::equal);
-    for (const Axis axis : axes_)
-      if (among.contains(axis)) spreads[at(axis)] = spread;
-    return spreads;
-  }
   /// Inputs are dealt over the data axes; what else is kept is the same on every rank, but for some scales.
   Spreads initial(const Tensor& tensor) const {
     if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, Spread::rows);
@@ -103,17 +97,18 @@ class Checker {
   void visit(const Op& op) {
     if (op.type == Release::op || op.type == ZeroGaps::op) return;
     if (const std::string fault = stages_.follow(op); !fault.empty()) refuse(Axis::pipeline, fault);
-    if (op.type == Add::op && is_flat(op.outputs[0]))
-      return;  // of the two stages' sums, which are spread alike
+    if (op.type == Add::op && is_flat(op.outputs[0])) return;  // the two stages' sums are spread alike
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op);
+    if (op.type == CountOverflows::op) return set_all(op.outputs, filled(Spread::sum));
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
     if (op.type == FinishStep::op) return finish(op);
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
     if (op.type == Fp8Scales::op) return make_scales(op);
     if (units_.carries_gradients(op)) return units_.carry_gradients(op, flat_);
-    if (is_flat(op.inputs[0]) && (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
+    if (is_flat(op.inputs[0]) && is_flat(op.outputs[0]) &&
+        (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
       return write_flat(op.outputs[0], read_flat(op.inputs[0], op.outputs[0]));
     compute(op);
   }
@@ -122,10 +117,11 @@ class Checker {
   void finish(const Op& op) {
     if (!stages_.told(op.inputs[0]))
       refuse(Axis::pipeline, "losses and norms of the stages were not gathered");
-    for (const Axis axis : axes_)
-      if (const Spread spread = read(op.inputs[0])[at(axis)]; spread != Spread::equal)
-        refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
-                                 program_.tensor(op.inputs[0]).name, words_for(spread)));
+    for (const TensorId t : op.inputs)
+      for (const Axis axis : axes_)
+        if (const Spread spread = read(t)[at(axis)]; spread != Spread::equal)
+          refuse(axis, fmt::format("losses and norms of the ranks were not gathered: '{}' is {}",
+                                   program_.tensor(t).name, words_for(spread)));
     set_all(op.outputs, filled(Spread::equal));
   }
 
@@ -258,12 +254,7 @@ class Checker {
     if (sends && is_flat(op.inputs[0])) return check_sums(op.inputs[0]);
     if (!sends && is_flat(op.outputs[0]))
       return write_flat(op.outputs[0], units_.initial(program_.tensor(op.outputs[0]), true));
-    const auto over = [&](const char* key) {
-      return AxisSet::from_bits(static_cast<std::uint32_t>(op.attributes.integer(key, 0)));
-    };
-    Spreads said = equal_but(over("split_over"), Spread::rows);
-    for (const Axis axis : axes_)
-      if (over("partial_over").contains(axis)) said[at(axis)] = Spread::sum;
+    const Spreads said = said_by(op);
     if (!sends) return set_all(op.outputs, said);
     const Spreads is = read(op.inputs[0]);
     for (const Axis axis : axes_)
@@ -341,8 +332,7 @@ class Checker {
   void check_sum(std::size_t p, const Spreads& gradient, AxisSet shard) const {
     for (const Axis axis : axes_) {
       const Spread spread = gradient[at(axis)];
-      const Spread whole =
-          axis == Axis::tensor && place(p).split >= 0 ? cut_along(place(p).split) : Spread::equal;
+      const Spread whole = place(p).split_along(axis) ? cut_along(place(p).split) : Spread::equal;
       if (spread == whole || (spread == Spread::shard && shard.contains(axis))) continue;
       refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
                                "too many",
@@ -359,8 +349,14 @@ class Checker {
     set_all(op.outputs, filled(Spread::rows));
   }
 
-  /// Parameters end as they began.
+  /// Parameters end as they began, and so do numbers of the step.
   void check_end() const {
+    for (std::size_t t = 0; t < plain_.size(); ++t)
+      for (const Axis axis : axes_)
+        if (const Spread now = plain_[t][at(axis)];
+            is_number(program_.tensors[t]) && now != initial(program_.tensors[t])[at(axis)])
+          fail("program '{}' leaves '{}' as {} over {}", program_.name, program_.tensors[t].name,
+               words_for(now), name_of(axis));
     for (const auto& [t, before] : first_) {
       const Tensor& tensor = program_.tensor(t);
       const Flat& flat = flat_.at(t);

@@ -61,6 +61,11 @@ class Communicator {
   virtual std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) = 0;
   /// Exchanges slots: slot s of out comes from member s's slot rank(). bytes counts one slot.
   virtual std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) = 0;
+  /// Exchanges the first rows of slots of `rows` rows: sizes[s] rows go to member s, and sizes[size() + s]
+  /// come from it; they are read when it starts. What is behind them in a slot of `out` is not defined: a
+  /// communicator that cannot read sizes on its device exchanges whole slots.
+  virtual std::unique_ptr<Collective> all_to_all_rows(const void* in, void* out, std::int64_t rows,
+                                                      std::int64_t row_bytes, const std::int32_t* sizes) = 0;
   /// Member r sends `in` to member r + by of the ring, 0 < by < size, and receives into `out` what member r -
   /// by sent. In a group of one member, by is ignored.
   virtual std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) = 0;

@@ -13,32 +13,48 @@ Exchange::Exchange(MPI_Comm comm, const std::string& group, std::int64_t cut)
           largest_message);
 }
 
-void Exchange::receive(int from, void* data, std::int64_t bytes) {
-  for (std::int64_t at = 0; at < bytes; at += cut_)
-    parts_.push_back(
-        {nullptr, static_cast<std::byte*>(data) + at, static_cast<int>(std::min(cut_, bytes - at)), from});
+void Exchange::add(Part part, std::int64_t bytes, RowCount rows) {
+  for (std::int64_t at = 0; at < bytes; at += cut_) {
+    Part next = part;
+    if (next.source != nullptr) next.source = static_cast<const std::byte*>(part.source) + at;
+    if (next.target != nullptr) next.target = static_cast<std::byte*>(part.target) + at;
+    next.bytes = static_cast<int>(std::min(cut_, bytes - at));
+    next.begin = at, next.all = bytes, next.rows = rows;
+    parts_.push_back(next);
+  }
   requests_.resize(parts_.size(), MPI_REQUEST_NULL);
   statuses_.resize(parts_.size());
 }
 
-void Exchange::send(int to, const void* data, std::int64_t bytes) {
-  for (std::int64_t at = 0; at < bytes; at += cut_)
-    parts_.push_back({static_cast<const std::byte*>(data) + at, nullptr,
-                      static_cast<int>(std::min(cut_, bytes - at)), to});
-  requests_.resize(parts_.size(), MPI_REQUEST_NULL);
-  statuses_.resize(parts_.size());
-  bytes_sent_ += bytes;
+void Exchange::receive(int from, void* data, std::int64_t bytes, RowCount rows) {
+  add({nullptr, data, 0, from}, bytes, rows);
+}
+
+void Exchange::send(int to, const void* data, std::int64_t bytes, RowCount rows) {
+  add({data, nullptr, 0, to}, bytes, rows);
+}
+
+void Exchange::measure(Part& part) const {
+  if (part.rows.count == nullptr) return;
+  const std::int64_t bytes = *part.rows.count * part.rows.row_bytes;
+  REQUIRE(bytes >= 0 && bytes <= part.all, "{} rows of {} bytes do not fit into {} bytes for rank {} over {}",
+          *part.rows.count, part.rows.row_bytes, part.all, part.peer, group_);
+  part.bytes = static_cast<int>(std::clamp<std::int64_t>(bytes - part.begin, 0, cut_));
 }
 
 void Exchange::post(int tag) {
+  bytes_sent_ = 0;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
+    Part& part = parts_[i];
+    measure(part);
+    if (part.bytes == 0) continue;  // its request is null, as the last post() left it
     if (part.source == nullptr)
       check(part, MPI_Irecv(part.target, part.bytes, MPI_BYTE, part.peer, tag, comm_, &requests_[i]),
             "MPI_Irecv");
     else
       check(part, MPI_Isend(part.source, part.bytes, MPI_BYTE, part.peer, tag, comm_, &requests_[i]),
             "MPI_Isend");
+    if (part.source != nullptr) bytes_sent_ += part.bytes;
   }
 }
 

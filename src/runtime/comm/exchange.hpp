@@ -12,6 +12,13 @@ namespace ztrain::runtime {
 /// MPI counts bytes in an int, and some transports dislike more than this in one message.
 inline constexpr std::int64_t largest_message = (std::int64_t{1} << 30) - 4096;
 
+/// How much of a message there is when it is posted: *count rows of so many bytes. Without a count it is
+/// whole.
+struct RowCount {
+  const std::int32_t* count = nullptr;
+  std::int64_t row_bytes = 0;
+};
+
 class Exchange {
  public:
   /// comm and group (the group's name in messages) must outlive this. Messages longer than cut bytes are sent
@@ -19,15 +26,15 @@ class Exchange {
   Exchange(MPI_Comm comm, const std::string& group, std::int64_t cut);
 
   /// Declares messages, receives first. Empty messages are left out on both sides.
-  void receive(int from, void* data, std::int64_t bytes);
-  void send(int to, const void* data, std::int64_t bytes);
+  void receive(int from, void* data, std::int64_t bytes, RowCount rows = {});
+  void send(int to, const void* data, std::int64_t bytes, RowCount rows = {});
 
-  /// Posts all messages. Never allocates.
+  /// Posts all messages. Never allocates. Throws Error if a message has more rows than it was declared for.
   void post(int tag);
   /// Returns true once all are complete. Throws Error naming call, peer and MPI's error string.
   bool test();
 
-  std::int64_t bytes_sent() const { return bytes_sent_; }  ///< bytes that one post() sends
+  std::int64_t bytes_sent() const { return bytes_sent_; }  ///< bytes that the last post() sent
 
  private:
   struct Part {
@@ -35,7 +42,12 @@ class Exchange {
     void* target;
     int bytes;
     int peer;
+    std::int64_t begin = 0, all = 0;  ///< where it begins in its message, and the bytes of that
+    RowCount rows{};
   };
+  void add(Part part, std::int64_t bytes, RowCount rows);
+  /// Sets the part's bytes to those that there are now.
+  void measure(Part& part) const;
   std::string describe(const Part& part) const;
   void check(const Part& part, int code, const char* call) const;
 

@@ -214,6 +214,24 @@ std::unique_ptr<Collective> MpiCommunicator::all_to_all(const void* in, void* ou
               {std::move(phase)});
 }
 
+std::unique_ptr<Collective> MpiCommunicator::all_to_all_rows(const void* in, void* out, std::int64_t rows,
+                                                             std::int64_t row_bytes,
+                                                             const std::int32_t* sizes) {
+  const std::int64_t bytes = rows * row_bytes;
+  Phase phase{exchange()};
+  for (int k = 0; k + 1 < size(); ++k)
+    phase.exchange.receive(other(k), slot(out, other(k), bytes), bytes,
+                           {sizes + size() + other(k), row_bytes});
+  for (int k = 0; k + 1 < size(); ++k)
+    phase.exchange.send(other(k), slot(in, other(k), bytes), bytes, {sizes + other(k), row_bytes});
+  const auto copy_own = [=, rank = rank()] {
+    const std::int64_t own = sizes[rank] * row_bytes;
+    REQUIRE(own >= 0 && own <= bytes, "{} rows do not fit into a slot of {}", sizes[rank], rows);
+    if (own > 0) std::memcpy(slot(out, rank, bytes), slot(in, rank, bytes), static_cast<std::size_t>(own));
+  };
+  return make(channel_, copy_own, {std::move(phase)});
+}
+
 std::unique_ptr<Collective> MpiCommunicator::shift(const void* in, void* out, std::int64_t bytes, int by) {
   const Ring ring = ring_of(*this, channel_.group, by);
   Phase phase{exchange()};

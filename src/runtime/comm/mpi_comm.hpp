@@ -60,6 +60,8 @@ class MpiCommunicator : public Communicator {
                                          void* workspace) override;
   std::unique_ptr<Collective> broadcast(void* data, std::int64_t bytes, int root) override;
   std::unique_ptr<Collective> all_to_all(const void* in, void* out, std::int64_t bytes) override;
+  std::unique_ptr<Collective> all_to_all_rows(const void* in, void* out, std::int64_t rows,
+                                              std::int64_t row_bytes, const std::int32_t* sizes) override;
   std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) override;
   std::unique_ptr<Collective> send(const void* data, std::int64_t bytes, int to) override;
   std::unique_ptr<Collective> recv(void* data, std::int64_t bytes, int from) override;

@@ -146,6 +146,11 @@ class NcclCommunicator final : public Communicator {
                   all_to_all_sent(size(), bytes));
   }
 
+  std::unique_ptr<Collective> all_to_all_rows(const void* in, void* out, std::int64_t rows,
+                                              std::int64_t row_bytes, const std::int32_t*) override {
+    return all_to_all(in, out, rows * row_bytes);  // NCCL takes sizes on the host alone
+  }
+
   // NCCL's kernels carry the messages, which takes a few multiprocessors from the products beside them.
   // Copies by copy engines would need a second transport with flags and failures of its own. From NCCL 2.29
   // on, one-sided messages (ncclPutSignal, ncclWaitSignal) can replace the two calls here.

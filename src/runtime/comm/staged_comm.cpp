@@ -199,6 +199,22 @@ class StagedCommunicator final : public Communicator {
     return std::make_unique<StagedCollective>(staging_, std::move(s));
   }
 
+  std::unique_ptr<Collective> all_to_all_rows(const void* in, void* out, std::int64_t rows,
+                                              std::int64_t row_bytes, const std::int32_t* sizes) override {
+    const std::int64_t bytes = size() * rows * row_bytes,
+                       of_sizes = 2 * size() * static_cast<std::int64_t>(sizeof(std::int32_t));
+    Staged s;
+    const std::int64_t sent = s.place(bytes), received = s.place(bytes), counts = s.place(of_sizes);
+    s.copy_out(in, sent, bytes);
+    s.copy_out(sizes, counts, of_sizes);
+    s.copy_in(out, received, bytes);
+    s.prepare = [=, &inner = *inner_](std::byte* staging) {
+      return inner.all_to_all_rows(staging + sent, staging + received, rows, row_bytes,
+                                   reinterpret_cast<const std::int32_t*>(staging + counts));
+    };
+    return std::make_unique<StagedCollective>(staging_, std::move(s));
+  }
+
   std::unique_ptr<Collective> shift(const void* in, void* out, std::int64_t bytes, int by) override {
     ring_of(*this, inner_->group(), by);
     Staged s;

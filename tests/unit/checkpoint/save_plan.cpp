@@ -24,8 +24,8 @@ struct Parts {
       for (ParameterShape& p : parameters) p.unit = std::max(p.unit, -1);
       if (change) change(place, parameters);
       const int units = place / 2 == 0 ? 2 : 1;
-      SavePart& part =
-          parts.emplace_back(SavePart{Layout(parameters, {std::size_t(units), {3}}, place % 2), {}});
+      const Coordinate first(mesh, place / 2 * 6 + place % 2);
+      SavePart& part = parts.emplace_back(SavePart{Layout(parameters, {std::size_t(units), {3}}, first), {}});
       for (int unit = 0; unit < units; ++unit)
         for (const auto& [name, dtype, granule] : test::quantised_states(DType::bf16))
           part.states.push_back({name, unit, dtype, granule});
@@ -53,6 +53,26 @@ TEST(SavePlan, HasEveryItemOnceInHoweverManyFiles) {
       for (const PlannedDataset& dataset : file.datasets)
         if (dataset.name.starts_with("model/")) weights += dataset.items;
     EXPECT_EQ(weights, elements_of_all) << files;
+  }
+}
+
+/// Each rank of the axis expert has a slice of one parameter and a shard of the other.
+TEST(SavePlan, HasSlicesOverAnotherAxis) {
+  MeshShape mesh;
+  mesh[Axis::replicate] = 2, mesh[Axis::shard] = 3, mesh[Axis::expert] = 2;
+  const std::vector<ParameterShape> parameters{{"norm.weight", {2300}, {}, 0},
+                                               {"experts.weight", {4, 700}, {0, 2, {}, Axis::expert}, 1}};
+  const AxisSet of_experts = state_axes.without(Axis::expert);
+  std::vector<SavePart> parts;
+  for (int expert = 0; expert < 2; ++expert)
+    parts.push_back({Layout(parameters, {{6}, {3, of_experts}}, Coordinate(mesh, expert)),
+                     {{"model", 0, DType::bf16, 1}, {"model", 1, DType::bf16, 1}}});
+  for (const int files : {0, 4}) {
+    const SavePlan plan = plan_save(mesh, {&parts[0], &parts[1]}, std::vector<std::int64_t>(12), files);
+    std::int64_t items = 0;
+    for (const auto& file : plan.files)
+      for (const PlannedDataset& dataset : file.datasets) items += dataset.items;
+    EXPECT_EQ(items, 2300 + 4 * 700) << files;
   }
 }
 

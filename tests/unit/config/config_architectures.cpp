@@ -40,6 +40,21 @@ TEST(Architectures, EachHasAModel) {
       std::string::npos);
 }
 
+TEST(Presets, OfMixturesHaveThePublishedNumbersOfParameters) {
+  const std::pair<const char*, std::int64_t> published[] = {
+      {"mixtral-8x7b", 46'702'792'704},     {"qwen3-30b-a3b", 30'532'122'624},
+      {"qwen3-235b-a22b", 235'093'634'560}, {"gpt-oss-20b", 20'914'757'184},
+      {"deepseek-v2", 235'741'434'880},     {"deepseek-v3", 671'026'419'200},
+      {"olmoe-1b-7b", 6'919'161'856}};
+  for (const auto& [preset, parameters] : published) {
+    const Model m = deck_of(fmt::format("[model]\npreset = \"{}\"\n", preset)).model;
+    std::int64_t sum = 0;
+    for (const model::Parameter& p : model::find_family(m.family).emit(m, {1, DType::bf16}).parameters)
+      sum += elements(p.shape);
+    EXPECT_EQ(sum, parameters) << preset;
+  }
+}
+
 struct RoundTrip {
   const char* family;
   const char* hf_class;
@@ -258,6 +273,61 @@ TEST(Families, RefuseWhatTheyHaveNot) {
   EXPECT_NE(deck_error("[model]\npreset = \"qwen3-8b\"\n", {"--model.qk_norm=false"})
                 .find("command line: model.qk_norm = false"),
             std::string::npos);
+}
+
+TEST(Families, RefuseWhatMakesNoSense) {
+  struct Combination {
+    const char *keys, *expected;
+  };
+  const Combination combinations[] = {
+      {"family = \"gpt2\"\nmax_position_embeddings = 4", "the rows of \"gpt2\"'s table of positions"},
+      {"family = \"gpt2\"\nhead_dim = 32", "model.head_dim = 32 does not go with model.family = \"gpt2\""},
+      {"family = \"gpt2\"\nrope_theta = 3", "model.rope_theta = 3 does not go with"},
+      {"family = \"gemma2\"\nlayer_types = [\"chunked\"]", "model.layer_types holds \"chunked\""},
+      {"family = \"qwen2\"\nsliding_window = 4\nfull_attention_layers = 2\n"
+       "layer_types = [\"sliding_attention\"]",
+       "both say which layers have the window"},
+      {"family = \"qwen2\"\nlayer_types = [\"sliding_attention\"]", "which need a model.sliding_window"},
+      {"family = \"gemma2\"\nlayer_types = [\"full_attention\"]", "has no effect"},
+      {"family = \"smollm3\"\nno_rope_layers = [0.5]", "each must be 0 or 1"},
+      {"family = \"smollm3\"\nnum_hidden_layers = 1\nno_rope_layers = [1, 0]", "has 2 entries for 1 layers"},
+      {"family = \"phi3\"\npartial_rotary_factor = 0.01", "are 0 elements"},
+      {"rope_scaling = \"longrope\"", "longrope needs 32 in each"},
+      {"rope_scaling = \"dynamic\"", "counts from model.max_position_embeddings"},
+      {"rope_scaling = \"yarn\"\nrope_beta_slow = 40.0", "must be above model.rope_beta_slow"},
+      {"partial_rotary_factor = 0.5", "legal: 1, or model.family = phi3 or glm or glm4"},
+      {"family = \"starcoder2\"\nmlp_bias = false", "model.mlp_bias = false does not go with"},
+      {"num_experts = 8", "legal: 0, or model.family = mixtral or"},
+      {"family = \"qwen3_moe\"\nnum_experts = 0", "model.num_experts = 0, but layers of \"qwen3_moe\""},
+      {"family = \"qwen3_moe\"\nnum_experts = 1024", "num_experts"},
+      {"family = \"deepseek_v3\"\nkv_lora_rank = 0", "model.kv_lora_rank = 0, but attention of"},
+      {"family = \"deepseek_v3\"\nv_head_dim = 256", "model.v_head_dim (256) is above"},
+      {"family = \"deepseek_v3\"\nqk_rope_head_dim = 31", "is odd; rotary embedding turns pairs"},
+      {"family = \"deepseek_v3\"\nn_group = 0", "model.n_group (0) must divide"},
+      {"family = \"deepseek_v3\"\nnum_experts = 32\nn_group = 32\ntopk_group = 16", "groups of 2 or more"},
+      {"family = \"deepseek_v2\"\ntopk_method = \"group_limited_greedy\"", "1 for both: one group"},
+      {"family = \"deepseek_v3\"\nnum_key_value_heads = 1", "a head of keys for each of queries"},
+      {"family = \"olmoe\"\nnum_experts = 4", "model.num_experts_per_tok (8) is above model.num_experts (4)"},
+      {"family = \"mixtral\"\nmoe_intermediate_size = 64",
+       "model.moe_intermediate_size = 64 does not go with"},
+      {"family = \"qwen2_moe\"\nshared_expert_intermediate_size = 0", "shared_expert_intermediate_size = 0"},
+      {"family = \"qwen3_moe\"\nmlp_only_layers = [0.5]", "whole numbers from 0 to 7"},
+      {"family = \"qwen3_moe\"\nmlp_only_layers = [8]", "whole numbers from 0 to 7"},
+      {"family = \"qwen3_moe\"\ndecoder_sparse_step = 9", "no layer of 8 has experts"},
+      {"family = \"deepseek_v2\"\n[experts]\nbias_update_speed = 0.001",
+       "biases of the choice of experts, which models of deepseek_v3 have, not of \"deepseek_v2\""},
+      {"family = \"deepseek_v3\"\n[experts]\nbias_update_speed = 0.001\n[lora]\nrank = 2\nrandom_base = true",
+       "changes the model beside its adapters (lora.rank = 2)"},
+  };
+  for (const Combination& row : combinations) {
+    const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");
+    EXPECT_NE(message.find(row.expected), std::string::npos) << row.keys << ": " << message;
+  }
+  const std::string several =
+      deck_error("[model]\nfamily = \"olmoe\"\n[experts]\nbalance = \"sequence\"\n", {"batch.micro=2"});
+  EXPECT_NE(several.find("batch.micro = 2 puts several in a micro-batch; nearest legal: 1"),
+            std::string::npos)
+      << several;
 }
 
 }  // namespace

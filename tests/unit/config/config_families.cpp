@@ -4,18 +4,11 @@
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config_folder.hpp"
+#include "expert_rows.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace ztrain::config::config_families_test {
 namespace {
-
-/// A config.json, what a deck has of it, and what is written of that besides.
-struct Row {
-  const char* hf_class;
-  const char* keys;
-  std::vector<std::pair<const char*, const char*>> deck;
-  const char* written = "{}";
-};
 
 /// Rotary embeddings.
 std::vector<Row> rotary_rows() {
@@ -166,54 +159,6 @@ std::vector<Row> other_rows() {
   };
 }
 
-/// Mixtures of experts.
-std::vector<Row> expert_rows() {
-  return {
-      {"MixtralForCausalLM",
-       R"({"num_local_experts": 4, "router_aux_loss_coef": 0.02, "output_router_logits": true})",
-       {{"num_experts", "4"},
-        {"num_experts_per_tok", "2"},
-        {"moe_intermediate_size", "128"},
-        {"norm_topk_prob", "true"},
-        {"router_aux_loss_coef", "0.02"},
-        {"sliding_window", "0"},
-        {"rope_theta", "1000000"}},
-       R"({"num_local_experts": 4, "num_experts": "absent", "intermediate_size": 128, "sliding_window": null,
-           "router_jitter_noise": 0.0})"},
-      {"Qwen2MoeForCausalLM",
-       R"({"qkv_bias": false, "sliding_window": 9, "mlp_only_layers": [1, 2],
-           "shared_expert_intermediate_size": 48, "moe_intermediate_size": 24,
-           "layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"]})",
-       {{"num_experts", "60"},
-        {"num_experts_per_tok", "4"},
-        {"attention_bias", "false"},
-        {"moe_intermediate_size", "24"},
-        {"intermediate_size", "128"},
-        {"shared_expert_intermediate_size", "48"},
-        {"sliding_window", "0"},
-        {"mlp_only_layers", "[1, 2]"}},
-       R"({"qkv_bias": false, "mlp_only_layers": [1, 2], "decoder_sparse_step": 1, "norm_topk_prob": false})"},
-      {"Qwen3MoeForCausalLM",
-       R"({"num_local_experts": 16, "decoder_sparse_step": 2, "mlp_only_layers": null, "norm_topk_prob": true,
-           "use_sliding_window": true, "sliding_window": 9})",
-       {{"num_experts", "16"},
-        {"moe_intermediate_size", "768"},
-        {"decoder_sparse_step", "2"},
-        {"mlp_only_layers", "[]"},
-        {"norm_topk_prob", "true"},
-        {"qk_norm", "true"},
-        {"sliding_window", "9"}},
-       R"({"num_experts": 16, "mlp_only_layers": [], "use_sliding_window": true})"},
-      {"OlmoeForCausalLM",
-       R"({"clip_qkv": null})",
-       {{"num_experts", "64"},
-        {"moe_intermediate_size", "128"},
-        {"qk_norm", "true"},
-        {"router_aux_loss_coef", "0.01"}},
-       R"({"clip_qkv": null, "num_experts": 64})"},
-  };
-}
-
 json config_of(const Row& row) {
   json config{{"architectures", {row.hf_class}},
               {"hidden_size", 64},
@@ -230,7 +175,7 @@ json config_of(const Row& row) {
 
 TEST_F(Folder, FamiliesAreReadAndWritten) {
   std::vector<Row> rows = rotary_rows();
-  for (const auto& more : {layer_rows(), other_rows(), expert_rows()})
+  for (const auto& more : {layer_rows(), other_rows(), expert_rows(), gpt_oss_rows(), latent_rows()})
     rows.insert(rows.end(), more.begin(), more.end());
   for (const Row& row : rows) {
     SCOPED_TRACE(std::string(row.hf_class) + row.keys);
@@ -278,6 +223,11 @@ TEST_F(Folder, WhatFamiliesHaveNotIsRefused) {
       {"MixtralForCausalLM", R"({"router_jitter_noise": 0.1})", {}, "mixtral has 0.0"},
       {"OlmoeForCausalLM", R"({"clip_qkv": 8.0})", {}, "olmoe has null"},
       {"Qwen2MoeForCausalLM", R"({"use_sliding_window": true})", {}, "qwen2_moe has false"},
+      {"GptOssForCausalLM", R"({"swiglu_limit": 6.0})", {}, "gpt_oss has 7.0"},
+      {"OlmoeForCausalLM",
+       R"({"quantization_config": {"quant_method": "mxfp4"}})",
+       {},
+       "quantization_config: not supported"},
       {"Qwen3MoeForCausalLM", R"({"num_experts": 0})", {}, "num_experts (0) must be positive"},
       {"Phi3ForCausalLM", R"({"auto_map": {"AutoConfig": "a.B"}})", {}, "model.trust_config = true"},
   };
@@ -293,12 +243,12 @@ TEST_F(Folder, WhatFamiliesHaveNotIsRefused) {
 TEST_F(Folder, DropoutIsToldAndNotDone) {
   const auto note = [&](const Row& row) {
     write(json_text(config_of(row)));
-    return dropout_note(deck_of(section()).model);
+    return left_out_note(deck_of(section()).model);
   };
   EXPECT_EQ(note({"GPT2LMHeadModel", R"({"n_embd": 48, "attn_pdrop": 0.1, "embd_pdrop": 0.2})", {}}),
             "ztrain trains without dropout; " + file() + " says embd_pdrop = 0.2, attn_pdrop = 0.1");
   EXPECT_EQ(note({"GPT2LMHeadModel", R"({"n_embd": 48, "attn_pdrop": 0})", {}}), "");
-  EXPECT_EQ(dropout_note(Model{}), "");
+  EXPECT_EQ(left_out_note(Model{}), "");
 }
 
 TEST(FamiliesOfDecks, HaveTheirOwnDefaults) {
@@ -320,6 +270,7 @@ TEST(FamiliesOfDecks, HaveTheirOwnDefaults) {
   EXPECT_EQ(value("family = \"mixtral\"\nintermediate_size = 40\n", "moe_intermediate_size"), "40");
   EXPECT_EQ(value("preset = \"mixtral-8x7b\"\n", "moe_intermediate_size"), "14336");
   EXPECT_EQ(value("preset = \"qwen3-30b-a3b\"\n", "num_experts"), "128");
+  EXPECT_EQ(value("preset = \"gpt-oss-20b\"\n", "num_experts"), "32");
 }
 
 TEST(FamiliesOfDecks, ExportsAreWhatTheirClassesTake) {
@@ -346,45 +297,6 @@ TEST(FamiliesOfDecks, PresetsAreOfTheirFamily) {
     }
   EXPECT_EQ(deck_of("[model]\npreset = \"llama3.2-1b\"\n").model.rope_factor, 32);
   EXPECT_EQ(deck_of("[model]\npreset = \"gemma2-27b\"\n").model.query_pre_attn_scalar, 144);
-}
-
-TEST(FamiliesOfDecks, RefuseWhatMakesNoSense) {
-  struct Combination {
-    const char *keys, *expected;
-  };
-  const Combination combinations[] = {
-      {"family = \"gpt2\"\nmax_position_embeddings = 4", "the rows of \"gpt2\"'s table of positions"},
-      {"family = \"gpt2\"\nhead_dim = 32", "model.head_dim = 32 does not go with model.family = \"gpt2\""},
-      {"family = \"gpt2\"\nrope_theta = 3", "model.rope_theta = 3 does not go with"},
-      {"family = \"gemma2\"\nlayer_types = [\"chunked\"]", "model.layer_types holds \"chunked\""},
-      {"family = \"qwen2\"\nsliding_window = 4\nfull_attention_layers = 2\n"
-       "layer_types = [\"sliding_attention\"]",
-       "both say which layers have the window"},
-      {"family = \"qwen2\"\nlayer_types = [\"sliding_attention\"]", "which need a model.sliding_window"},
-      {"family = \"gemma2\"\nlayer_types = [\"full_attention\"]", "has no effect"},
-      {"family = \"smollm3\"\nno_rope_layers = [0.5]", "each must be 0 or 1"},
-      {"family = \"smollm3\"\nnum_hidden_layers = 1\nno_rope_layers = [1, 0]", "has 2 entries for 1 layers"},
-      {"family = \"phi3\"\npartial_rotary_factor = 0.01", "are 0 elements"},
-      {"rope_scaling = \"longrope\"", "longrope needs 32 in each"},
-      {"rope_scaling = \"dynamic\"", "counts from model.max_position_embeddings"},
-      {"rope_scaling = \"yarn\"\nrope_beta_slow = 40.0", "must be above model.rope_beta_slow"},
-      {"partial_rotary_factor = 0.5", "legal: 1, or model.family = phi3 or glm or glm4"},
-      {"family = \"starcoder2\"\nmlp_bias = false", "model.mlp_bias = false does not go with"},
-      {"num_experts = 8", "legal: 0, or model.family = mixtral or"},
-      {"family = \"qwen3_moe\"\nnum_experts = 0", "model.num_experts = 0, but layers of \"qwen3_moe\""},
-      {"family = \"qwen3_moe\"\nnum_experts = 1024", "num_experts"},
-      {"family = \"olmoe\"\nnum_experts = 4", "model.num_experts_per_tok (8) is above model.num_experts (4)"},
-      {"family = \"mixtral\"\nmoe_intermediate_size = 64",
-       "model.moe_intermediate_size = 64 does not go with"},
-      {"family = \"qwen2_moe\"\nshared_expert_intermediate_size = 0", "shared_expert_intermediate_size = 0"},
-      {"family = \"qwen3_moe\"\nmlp_only_layers = [0.5]", "whole numbers from 0 to 7"},
-      {"family = \"qwen3_moe\"\nmlp_only_layers = [8]", "whole numbers from 0 to 7"},
-      {"family = \"qwen3_moe\"\ndecoder_sparse_step = 9", "no layer of 8 has experts"},
-  };
-  for (const Combination& row : combinations) {
-    const std::string message = deck_error(std::string("[model]\n") + row.keys + "\n");
-    EXPECT_NE(message.find(row.expected), std::string::npos) << row.keys << ": " << message;
-  }
 }
 
 }  // namespace

@@ -31,6 +31,34 @@ TEST(Strategies, EachRowIsALegalValueWithItsAliases) {
             "HYBRID_SHARD");
 }
 
+TEST(Experts, TheirRanksAreSomeOfThoseOfShards) {
+  const auto mixture = [](const std::string& keys) {
+    return "[model]\nfamily = \"mixtral\"\n[mesh]\n" + keys + "\n";
+  };
+  const Deck d = on_ranks(mixture("expert = 4"), 8);
+  EXPECT_EQ(d.mesh.shard, 8);
+  EXPECT_EQ(data_parallel_degree(d), 8);
+  struct Refused {
+    std::string lines;
+    const char* message;
+  };
+  const Refused refused[] = {
+      {mixture("expert = 0"), "mesh.expert = 0 is not legal"},
+      {mixture("expert = 3"), "mesh.expert = 3 does not divide model.num_experts (8); nearest legal: 2 or 4"},
+      {mixture("expert = 4\nreplicate = 4"), "mesh.expert = 4 does not divide mesh.shard (2)"},
+      {mixture("expert = 4\ntensor = 4"),
+       "mesh.expert x mesh.tensor (4 x 4) does not divide model.num_experts (8)"},
+      {mixture("expert = 2\ntensor = 2") + "[tensor]\nsequence_parallel = false\n",
+       "set tensor.sequence_parallel = true, or mesh.expert = 1"},
+      {mixture("expert = 4") + "[sharding]\nreshard_after_forward = 2\n",
+       "sharding.reshard_after_forward (2) is not a multiple of mesh.expert (4)"},
+      {"[mesh]\nexpert = 2\n", "mesh.expert = 2 is of experts, and models of family \"llama\" have none"}};
+  for (const auto& [lines, message] : refused) {
+    const std::string told = rank_error(lines, 8);
+    EXPECT_NE(told.find(message), std::string::npos) << lines << told;
+  }
+}
+
 TEST(Reshard, TakesWordsBooleansAndNumbers) {
   const auto stored = [](const std::string& value) {
     return sharding_of("reshard_after_forward = " + value + "\n").reshard_after_forward;

@@ -18,7 +18,7 @@ namespace {
 
 using namespace ztrain::test;
 
-constexpr const char* names[] = {"silu", "gelu_tanh"};
+constexpr const char* names[] = {"silu", "clamped_silu", "gelu_tanh"};
 
 template <class T>
 struct Activations : ::testing::Test {
@@ -35,20 +35,23 @@ TYPED_TEST(Activations, MatchTheReference) {
       auto gate = random<T>(n, 1, 6), up = random<T>(n, 2);
       const auto dy = random<T>(n, 3);
       gate[0] = static_cast<T>(-200.0f);  // exp overflows a float, silu is 0
+      for (std::int64_t i = 0; i < n; i += 5)
+        up[at(i)] = static_cast<T>(8 * static_cast<acc_t<T>>(up[at(i)]));  // some are cut
       Array<T> y(gate.size()), dgate(gate.size()), dup(gate.size()), plain(gate.size()), dx(gate.size());
       const auto in = [](const Array<T>& values) { return matrix(values, 1); };
       gated_forward<T>(*this->exec, kind, in(gate), in(up), matrix(y, 1));
       gated_backward<T>(*this->exec, kind, in(gate), in(up), in(dy), matrix(dgate, 1), matrix(dup, 1));
       activation_forward<T>(*this->exec, kind, view(std::as_const(gate)), view(plain));
       activation_backward<T>(*this->exec, kind, view(std::as_const(gate)), view(dy), view(dx));
-      const std::vector<double> ones(gate.size(), 1);
+      const bool adds_one = kind == ActivationKind::clamped_silu;
+      const std::vector<double> neutral(gate.size(), adds_one ? 0 : 1);
       const auto expected = reference::gated_backward(name, doubles(gate), doubles(up), doubles(dy)),
-                 alone = reference::gated_backward(name, doubles(gate), ones, doubles(dy));
+                 alone = reference::gated_backward(name, doubles(gate), neutral, doubles(dy));
       const double error = 1e3 * acc_rounding<T>;
       expect_close(y, reference::gated_forward(name, doubles(gate), doubles(up)), error, "y");
       expect_close(dgate, expected.dgate, error, "dgate");
       expect_close(dup, expected.dup, error, "dup");
-      expect_close(plain, reference::gated_forward(name, doubles(gate), ones), error, "plain y");
+      expect_close(plain, reference::gated_forward(name, doubles(gate), neutral), error, "plain y");
       expect_close(dx, alone.dgate, error, "dx");
       activation_backward<T>(*this->exec, kind, view(std::as_const(gate)), view(dy), view(plain));
       EXPECT_TRUE(same_bits(dx, plain));

@@ -29,6 +29,7 @@ struct Case {
   Array<T> q, k, v;
   std::vector<double> q64, k64, v64;
   Array<std::int32_t> begin;
+  Array<T> sinks{};
 
   Case(const AttentionShape& s, std::int64_t rows, std::int32_t first, std::int64_t w)
       : shape(s),
@@ -51,7 +52,11 @@ struct Case {
     return {shape, matrix(a, shape.tokens), matrix(b, shape.kv_heads * capacity),
             matrix(c, shape.kv_heads * capacity), view(begin)};
   }
-  CachedAttentionInput<T> input() const { return of<T>(q, k, v); }
+  CachedAttentionInput<T> input() const {
+    CachedAttentionInput<T> in = of<T>(q, k, v);
+    in.sinks = view(sinks);
+    return in;
+  }
   CachedAttentionInput<double> input64() const { return of<double>(q64, k64, v64); }
 };
 
@@ -101,6 +106,23 @@ TYPED_TEST(CachedAttention, AgreesWithTheReference) {
           }
           if (this->HasFatalFailure()) return;
         }
+}
+
+TYPED_TEST(CachedAttention, HasSinks) {
+  using T = TypeParam;
+  for (const std::int64_t tokens : {1, 67})
+    for (const std::int64_t window : {0, 3, 70}) {
+      SCOPED_TRACE(::testing::Message() << tokens << " tokens, window " << window);
+      Case<T> c({tokens, 6, 2, 20}, 70 + tokens, 66, window);
+      c.sinks = random<T>(6, 4, 3);
+      c.sinks[0] = static_cast<T>(-200.0f);  // has no part in the softmax
+      c.sinks[1] = static_cast<T>(100.0f);   // has nearly all
+      const std::vector<double> sinks = doubles(c.sinks);
+      CachedAttentionInput<double> in = c.input64();
+      in.sinks = {sinks.data(), std::ssize(sinks)};
+      const auto expected = reference::attention_cached(in);
+      for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
+    }
 }
 
 TYPED_TEST(CachedAttention, AllocatesNothing) {
@@ -191,6 +213,7 @@ TEST(CachedAttentionShapes, Refused) {
   refuses([](auto& in) { in.v.rows = 8; });
   refuses([](auto& in) { in.shape.window = -1; });
   refuses([](auto& in) { in.begin.count = 2; });
+  refuses([](auto& in) { in.sinks = {in.q.data, 1}; });
   Array<float> cache(9 * 7);
   EXPECT_THROW(cache_append<float>(*exec, matrix(o, 8), view(c.begin), matrix(cache, 9)), Error);
   EXPECT_THROW(cache_append<float>(*exec, matrix(o, 4), view(c.begin), matrix(cache, 63)), Error);

@@ -337,9 +337,9 @@ TYPED_TEST(Router, HasTheBalanceLossOfTransformersAndItsGradient) {
   StepScalars step;
   step.loss_scale = 8;
   Shared<StepScalars> scalars(step);
-  balance_loss<A>(*this->exec, {1, balance, z}, view(sums), view(losses));
-  balance_loss_with_gradient<A>(*this->exec, {1, balance, z}, view(sums), scalars.get(), view(again),
-                                view(dsums));
+  const BalanceSums<A> alone{view(sums), view(sums)};
+  balance_loss<A>(*this->exec, {1, balance, z}, alone, view(losses));
+  balance_loss_with_gradient<A>(*this->exec, {1, balance, z}, alone, scalars.get(), view(again), view(dsums));
   const double wanted =
       balance * of_weights *
       reference::load_balancing_loss(doubles(logits), experts, static_cast<std::size_t>(c.k), c.of);
@@ -347,7 +347,7 @@ TYPED_TEST(Router, HasTheBalanceLossOfTransformersAndItsGradient) {
   EXPECT_NEAR(losses[1], z * of_weights * static_cast<double>(sums[2 * experts + 1]) / 50, 1e-6);
   EXPECT_TRUE(same_bits(losses, again));
   // Of two layers: each has half of the sums.
-  balance_loss<A>(*this->exec, {2, balance, z}, view(sums), view(again));
+  balance_loss<A>(*this->exec, {2, balance, z}, alone, view(again));
   EXPECT_EQ(2 * again[0], losses[0]);
   EXPECT_EQ(2 * again[1], losses[1]);
 
@@ -355,7 +355,7 @@ TYPED_TEST(Router, HasTheBalanceLossOfTransformersAndItsGradient) {
     Array<A> moved = sums;
     const A step_size = static_cast<A>(0.125F);  // the losses are linear in these
     moved[i] += step_size;
-    balance_loss<A>(*this->exec, {1, balance, z}, view(std::as_const(moved)), view(again));
+    balance_loss<A>(*this->exec, {1, balance, z}, {view(std::as_const(moved)), view(sums)}, view(again));
     const double slope = 8 * (again[0] + again[1] - losses[0] - losses[1]) / 0.125;
     EXPECT_NEAR(static_cast<double>(dsums[i]), slope, 1e-4 * std::abs(slope) + 1e-9) << i;
   }

@@ -84,8 +84,8 @@ TYPED_TEST(ThreadsRouter, SumsAsOneThreadDoes) {
     std::vector<double> losses(2), same(2);
     std::vector<A> ds(sums.size()), of_warp(sums.size());
     const BalanceCoefficients c{2, 0.1, 0.2};
-    run_both(1, BalanceTeam<A>{c, count, sums.data(), &scalars, losses.data(), ds.data()},
-             BalanceTeam<A>{c, count, sums.data(), &scalars, same.data(), of_warp.data()});
+    run_both(1, BalanceTeam<A>{c, count, sums.data(), sums.data(), &scalars, losses.data(), ds.data()},
+             BalanceTeam<A>{c, count, sums.data(), sums.data(), &scalars, same.data(), of_warp.data()});
     expect_near(losses, same, 1e-9);
     EXPECT_EQ(ds, of_warp);
   }

@@ -73,7 +73,7 @@ TEST(Launch, AllocatesNothing) {
   sum_squares<float>(exec, in(x), false, &partials[0].squares, workspace.data());
   sum_terms(exec, terms, out.data());
   sum_exact(exec, squares, &partials[1].squares);
-  finish_step(exec, in(partials), step.get());
+  finish_step(exec, in(partials), nullptr, step.get());
   normal_init<float>(exec, view(x), 1, 2, 3, 0.02);
   constant_init<float>(exec, view(x), 1);
   EXPECT_EQ(count.calls(), 0);

@@ -137,7 +137,7 @@ void expect_scalars(const std::vector<std::array<double, 3>>& partials, double m
   const Array<StepPartial> rows = partials_of(partials);
   const StepScalars expected = reference::finish_step(partials, given);
   Shared<StepScalars> written(given);
-  finish_step(*exec, view(std::as_const(rows)), written.get());
+  finish_step(*exec, view(std::as_const(rows)), nullptr, written.get());
   const StepScalars& scalars = *written;
   EXPECT_DOUBLE_EQ(scalars.loss, expected.loss);
   EXPECT_DOUBLE_EQ(scalars.valid_tokens, expected.valid_tokens);
@@ -164,10 +164,23 @@ TEST(StepMetrics, FinishStepFindsWhatIsNotFinite) {
     for (const double tokens : {0.0, 10.0}) {
       const Array<StepPartial> partials = partials_of({{1, tokens, 1}, {1, 0, bad}});
       Shared<StepScalars> scalars;
-      finish_step(*exec, view(partials), scalars.get());
+      finish_step(*exec, view(partials), nullptr, scalars.get());
       EXPECT_EQ(scalars->found_inf, 1);
     }
   }
+}
+
+/// Whatever the norm is.
+TEST(StepMetrics, FinishStepTellsOfRowsLeftOut) {
+  const TestExec exec;
+  for (const double squares : {1.0, std::nan("")})
+    for (const double rows : {0.0, 3.0}) {
+      const Array<StepPartial> partials = partials_of({{1, 10, squares}});
+      const Array<double> overflows(1, rows);
+      Shared<StepScalars> scalars;
+      finish_step(*exec, view(partials), overflows.data(), scalars.get());
+      EXPECT_EQ(scalars->found_inf, rows > 0 ? StepScalars::rows_left_out : std::isfinite(squares) ? 0 : 1);
+    }
 }
 
 }  // namespace

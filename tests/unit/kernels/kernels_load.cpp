@@ -40,5 +40,44 @@ TEST(LargestLoad, IsOfTheWorstLayer) {
   }
 }
 
+/// Two layers of three experts, whose biases begin 4 elements apart. Sums of three steps of 0.1 are those of
+/// T.
+template <class T>
+void expect_moved() {
+  TestExec exec;
+  const Array<double> counts{9, 2, 1, 2, 5, 8};
+  Array<T> biases{T(1), T(1), T(0), T(7), T(1), T(2), T(1), T(7)};
+  const auto move = [&](double found_inf) {
+    StepScalars scalars;
+    scalars.found_inf = found_inf;
+    Shared<StepScalars> shared(scalars);
+    move_biases<T>(*exec, {counts.data(), 2, 3}, shared.get(), 0.1, {biases.data(), 4});
+    return doubles(biases);
+  };
+  T up = 1, down = 1, from_zero = 0;
+  for (int i = 0; i < 3; ++i) {
+    up += T(0.1), down -= T(0.1), from_zero += T(0.1);
+    EXPECT_EQ(move(0), (std::vector<double>{down, up, from_zero, 7, up, 2, down, 7}));
+  }
+  EXPECT_EQ(move(1), (std::vector<double>{down, up, from_zero, 7, up, 2, down, 7}))
+      << "a step that is skipped";
+}
+
+TEST(MoveBiases, GoTowardsTheMeanOfTheirLayer) {
+  expect_moved<float>();
+  expect_moved<double>();
+}
+
+/// Counts whose mean is no number of fp32 or fp64: a third of 3 x 2^40 + 1.
+TEST(MoveBiases, ComparesWholeNumbers) {
+  TestExec exec;
+  constexpr double mean = 1099511627776;
+  const Array<double> counts{mean, mean + 1, mean};
+  Array<double> biases(3);
+  Shared<StepScalars> scalars(StepScalars{});
+  move_biases<double>(*exec, {counts.data(), 1, 3}, scalars.get(), 1, {biases.data(), 0});
+  EXPECT_EQ(doubles(biases), (std::vector<double>{1, -1, 1}));
+}
+
 }  // namespace
 }  // namespace ztrain::kernels::kernels_load_test

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <complex>
 
+#include "base/error.hpp"
 #include "kernels/rope/rope.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
@@ -112,9 +113,10 @@ TYPED_TEST_SUITE(RopeForms, FloatTypes);
 TYPED_TEST(RopeForms, PartOfAHeadIsTurnedByHalvesOrNeighbours) {
   using T = TypeParam;
   const std::int64_t rows = 7, all = 3, head_dim = 90;
-  for (const std::int64_t width : {2, 6, 74, 90}) {
+  for (const auto& [width, from] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {2, 0}, {6, 0}, {74, 0}, {90, 0}, {6, 84}, {64, 13}}) {
     for (const bool interleaved : {false, true}) {
-      const RopeForm rope{.heads = 2, .head_dim = head_dim, .interleaved = interleaved};
+      const RopeForm rope{.heads = 2, .head_dim = head_dim, .from = from, .interleaved = interleaved};
       RopeForm inverse = rope;
       inverse.inverse = true;
       RopeFrequencies f = rope_frequencies({1e4, "default"}, width);
@@ -132,7 +134,7 @@ TYPED_TEST(RopeForms, PartOfAHeadIsTurnedByHalvesOrNeighbours) {
       auto turned = doubles(x), returned = turned;
       for (std::int64_t pair = 0; pair < rows * rope.heads * width / 2; ++pair) {
         const std::int64_t i = pair % (width / 2), head = pair / (width / 2), row = head / rope.heads;
-        const std::int64_t at = (row * all + head % rope.heads) * head_dim;
+        const std::int64_t at = (row * all + head % rope.heads) * head_dim + from;
         const auto a = static_cast<std::size_t>(at + (interleaved ? 2 * i : i));
         const auto b = static_cast<std::size_t>(at + (interleaved ? 2 * i + 1 : i + width / 2));
         const double frequency = std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(width));

@@ -17,7 +17,7 @@ namespace {
 
 MeshShape shape(int pipeline, int replicate, int shard, int context, int tensor) {
   MeshShape s;
-  s.degree = {pipeline, replicate, shard, 1, context, tensor};
+  s.degree = {pipeline, replicate, shard, 1, 1, context, tensor};
   return s;
 }
 
@@ -51,9 +51,9 @@ TEST(MeshArithmetic, CoordinatesAreRowMajor) {
 
 /// What else follows from the table is derived; a new axis is a row of it.
 TEST(MeshArithmetic, TheTableSaysWhatAxesDivide) {
-  EXPECT_EQ(to_string(sequence_axes), "replicate*shard");
-  EXPECT_EQ(to_string(token_axes), "replicate*shard*ring*context");
-  EXPECT_EQ(to_string(state_axes), "shard*ring*context");
+  EXPECT_EQ(to_string(sequence_axes), "replicate*shard*expert");
+  EXPECT_EQ(to_string(token_axes), "replicate*shard*expert*ring*context");
+  EXPECT_EQ(to_string(state_axes), "shard*expert*ring*context");
   MeshShape mesh = shape(1, 2, 3, 4, 5);
   EXPECT_EQ(mesh.describe(), "1 x 2 x 3 x 4 x 5 (pipeline x replicate x shard x context x tensor)");
   mesh[Axis::ring] = 6;
@@ -111,7 +111,7 @@ TEST(MeshArithmetic, GroupsPartitionTheRanks) {
 TEST(MeshArithmetic, Names) {
   EXPECT_EQ(to_string(Axis::shard | Axis::context), "shard*context");
   EXPECT_EQ(to_string(AxisSet()), "none");
-  EXPECT_EQ(to_string(AxisSet::all()), "pipeline*replicate*shard*ring*context*tensor");
+  EXPECT_EQ(to_string(AxisSet::all()), "pipeline*replicate*shard*expert*ring*context*tensor");
 }
 
 TEST(CommCost, AllReduceSlicesCoverTheCount) {
@@ -235,9 +235,16 @@ TEST(Layout, EveryElementIsOwnedExactlyOnce) {
   for (const int tensor : {1, 2, 3})
     for (const AxisSet axes : {state_axes, AxisSet(Axis::shard), AxisSet(Axis::context)})
       for (int shards = 1; shards <= 7; ++shards) {
-        const MeshShape mesh = shape(1, 2, shards, 2, tensor);
+        MeshShape mesh = shape(1, 2, shards, 2, tensor);
+        mesh[Axis::expert] = 2;
         const Whole whole = static_cast<Whole>(shards % 4);
-        const Layout layout(parameters(tensor), {2, {mesh.size(axes), axes, token_axes, whole}});
+        std::vector<ParameterShape> all = parameters(tensor);
+        for (const AxisSet over : {AxisSet(Axis::expert), Axis::expert | Axis::tensor})
+          all.push_back({"experts.weight", {12, 5}, {0, mesh.size(over), {}, over}, 2, true});
+        const AxisSet of_experts = axes.without(Axis::expert);
+        const UnitCut dense{mesh.size(axes), axes, token_axes, whole},
+            experts{mesh.size(of_experts), of_experts, token_axes, whole};
+        const Layout layout(all, {dense, dense, experts});
         std::vector<std::vector<int>> owners;
         for (const auto& p : layout.parameters())
           owners.emplace_back(static_cast<std::size_t>(elements(p.shape)), 0);
@@ -247,8 +254,9 @@ TEST(Layout, EveryElementIsOwnedExactlyOnce) {
             for (const Piece& piece : layout.pieces(unit.unit, at)) {
               const auto p = static_cast<std::size_t>(piece.parameter);
               if (!owns(at, unit, layout.parameters()[p])) continue;
+              const int slice = part_of(layout.parameters()[p].slice, at);
               for (const LogicalRun& run :
-                   layout.logical_runs(piece.parameter, at[Axis::tensor], piece.slice_begin, piece.count))
+                   layout.logical_runs(piece.parameter, slice, piece.slice_begin, piece.count))
                 for (std::int64_t i = 0; i < run.count; ++i)
                   ++owners[p][static_cast<std::size_t>(run.logical_begin + i)];
             }

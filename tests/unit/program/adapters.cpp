@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -70,6 +71,64 @@ TEST(Adapters, StandBesideTheirLayers) {
   const model::Node& scale =
       graph.nodes[test::node_index(graph, "model.layers.0.self_attn.q_proj.lora_scale")];
   EXPECT_EQ(scale.attributes.get<double>("factor"), 4);
+}
+
+model::Graph adapted_mixture(config::Lora lora) {
+  config::Model dims = test::small_dims(1, false);
+  dims.family = "qwen2_moe", dims.scoring_func = "softmax";
+  dims.num_experts = 6, dims.num_experts_per_tok = 2, dims.moe_intermediate_size = 20;
+  dims.shared_expert_intermediate_size = 28;
+  model::Graph graph = model::decoder(dims, {32, DType::bf16, model::Objective::loss});
+  model::add_adapters(graph, lora, 5);
+  model::mark_trainable(graph, dims);
+  return graph;
+}
+
+/// Gate and up share A and what it makes of their rows.
+TEST(Adapters, OfExpertsStandBesideEachOfThem) {
+  const model::Graph graph = adapted_mixture({3, 12, 0, {"mlp.experts.*"}});
+  const std::string experts = "model.layers.0.mlp.experts.";
+  const std::map<std::string, Shape> expected{{"gate_up_proj.lora_A.weight", {6, 3, 40}},
+                                              {"gate_proj.lora_B.weight", {6, 20, 3}},
+                                              {"up_proj.lora_B.weight", {6, 20, 3}},
+                                              {"down_proj.lora_A.weight", {6, 3, 20}},
+                                              {"down_proj.lora_B.weight", {6, 40, 3}}};
+  EXPECT_EQ(trained(graph).size(), expected.size());
+  for (const auto& [name, shape] : expected) {
+    const model::Parameter& p = parameter(graph, experts + name);
+    EXPECT_EQ(p.shape, shape) << name;
+    EXPECT_DOUBLE_EQ(p.share_of_token, 2.0 / 6) << name;
+  }
+  EXPECT_DOUBLE_EQ(parameter(graph, experts + "down_proj.lora_A.weight").init_std, 1 / std::sqrt(20));
+  const auto inner = [&](const std::string& name) {
+    return graph.nodes[test::node_index(graph, experts + name)].inputs[0];
+  };
+  EXPECT_EQ(inner("gate_proj.lora_B"), inner("up_proj.lora_B"));
+  EXPECT_EQ(std::ranges::count(graph.nodes, "scale", &model::Node::op), 2);
+}
+
+TEST(Adapters, ExpertsHaveThemIfATargetNamesThem) {
+  EXPECT_EQ(trained(adapted_mixture({3, 12, 0.1, {"down_proj", "*.mlp.*"}})),
+            (std::set<std::string>{"model.layers.0.mlp.shared_expert.gate_proj.lora_A.weight",
+                                   "model.layers.0.mlp.shared_expert.gate_proj.lora_B.weight",
+                                   "model.layers.0.mlp.shared_expert.up_proj.lora_A.weight",
+                                   "model.layers.0.mlp.shared_expert.up_proj.lora_B.weight",
+                                   "model.layers.0.mlp.shared_expert.down_proj.lora_A.weight",
+                                   "model.layers.0.mlp.shared_expert.down_proj.lora_B.weight",
+                                   "model.layers.0.mlp.shared_expert_gate.lora_A.weight",
+                                   "model.layers.0.mlp.shared_expert_gate.lora_B.weight"}));
+  EXPECT_EQ(trained(adapted_mixture({3, 12, 0, {"model.layers.0.mlp.experts.down_proj"}})).size(), 2U);
+  EXPECT_NE(
+      refusal([&] {
+        adapted_mixture({3, 12, 0, {"mlp.experts.gate_proj"}});
+      }).find("legal are down_proj, gate_proj, k_proj, mlp.experts.down_proj, mlp.experts.gate_up_proj"),
+      std::string::npos);
+  EXPECT_EQ(
+      refusal([&] {
+        adapted_mixture({3, 12, 0.5, {"mlp.experts.down_proj"}});
+      }),
+      "lora.targets: 'mlp.experts.down_proj' gives adapters to experts, and these have no dropout, as in "
+      "PEFT; lora.dropout = 0.5: set it to 0, or leave experts out of lora.targets");
 }
 
 TEST(Adapters, WhatReadTheLayerReadsTheSum) {

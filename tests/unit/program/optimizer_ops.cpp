@@ -1,4 +1,5 @@
-// The end of a step, and load: which elements a rank speaks for and steps, and which copies follow.
+// The end of a step, and load: which elements a rank speaks for and steps, which copies follow, and by which
+// counts biases of the choice move.
 
 #include "program/passes/optimizer.hpp"
 
@@ -10,7 +11,9 @@
 #include <set>
 
 #include "base/hash.hpp"
+#include "kernels/load/record.hpp"
 #include "kernels/step/record.hpp"
+#include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::optimizer_ops_test {
@@ -194,6 +197,31 @@ TEST(Load, MakesParametersOfMastersAndSharesWhatIsKeptWhole) {
     }
     EXPECT_EQ(written.size(), expected) << strategy.name;
   }
+}
+
+/// Biases of the choice are fp32 beside parameters in bf16, and follow the tokens of all ranks.
+TEST(Biases, ThatFollowTheTokensOfSomeRanksAreRefused) {
+  config::Model dims = test::small_dims(2, false);
+  dims.family = "deepseek_v3";
+  dims.topk_method = "noaux_tc", dims.scoring_func = "sigmoid";
+  dims.num_experts = 6, dims.num_experts_per_tok = 2, dims.moe_intermediate_size = 24,
+  dims.n_shared_experts = 1;
+  dims.kv_lora_rank = 8, dims.qk_nope_head_dim = 8, dims.qk_rope_head_dim = 4, dims.v_head_dim = 8;
+  model::Request request{32, DType::bf16, model::Objective::loss};
+  request.bias_speed = 0.01;
+  JobSpec spec = spec_on(1, 2, find_strategy("FULL_SHARD"));
+  spec.mesh[Axis::context] = 2;
+  const Job job = compile(model::decoder(dims, request), spec, 1);
+  Program broken = job.train();
+  const auto find = [&](std::string_view type) { return std::ranges::find(broken.ops, type, &Op::type); };
+  const auto move = find(MoveBiases::op), count = find(ExpertCounts::op);
+  ASSERT_NE(move, broken.ops.end());
+  EXPECT_EQ(broken.tensor(move->outputs[MoveBiases::moved]).dtype, DType::f32);
+  move->inputs[MoveBiases::counts] = count->outputs[ExpertCounts::counts];
+  const std::string said = test::refusal([&] { verify_placements(broken); });
+  EXPECT_NE(said.find("'expert_counts.own', behind model.layers.0.mlp.gate.weight, is a part of a sum"),
+            std::string::npos)
+      << said;
 }
 
 }  // namespace

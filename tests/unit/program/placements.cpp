@@ -30,17 +30,17 @@ JobSpec spec_over(int replicate, int shard, int context, int tensor, const char*
   return spec;
 }
 
-/// 8 heads of queries and 4 of keys.
-config::Model dims_by_heads() {
-  config::Model dims = test::small_dims(2, false);
-  dims.num_attention_heads = 8, dims.num_key_value_heads = 4;
-  return dims;
-}
 JobSpec by_heads(int shard, int context, int tensor, const char* strategy) {
   JobSpec spec = spec_over(1, shard, context, 1, strategy);
-  spec.context = model::ContextMethod::heads;
-  spec.mesh[Axis::tensor] = tensor;
-  if (tensor > 1) spec.tensor = model::decoder_tensor_plan(dims_by_heads(), tensor);
+  spec.context = model::ContextMethod::heads, spec.mesh[Axis::tensor] = tensor;
+  if (tensor > 1) spec.tensor = model::decoder_tensor_plan(test::dims_by_heads(), tensor);
+  return spec;
+}
+
+JobSpec with_experts(int shard, int expert, int context, int tensor) {
+  JobSpec spec = spec_over(1, shard, context, 1, "FULL_SHARD");
+  spec.mesh[Axis::expert] = expert, spec.mesh[Axis::tensor] = tensor;
+  if (tensor > 1) spec.tensor = model::decoder_tensor_plan(test::dims_with_experts(), tensor);
   return spec;
 }
 
@@ -49,7 +49,6 @@ JobSpec around(JobSpec spec) {
   spec.mesh[Axis::ring] = 2;
   return spec;
 }
-
 JobSpec in_ring(const JobSpec& spec) {
   JobSpec ring = spec;
   ring.context = model::ContextMethod::ring;
@@ -75,8 +74,10 @@ JobSpec overlapped(const JobSpec& spec) {
 model::Graph model_for(const JobSpec& spec) {
   if (!spec.graph_passes.empty())
     return model::decoder(test::dims_of_codes(), {32, DType::bf16, model::Objective::loss});
+  if (spec.mesh[Axis::expert] > 1)
+    return model::decoder(test::dims_with_experts(), {32, DType::bf16, model::Objective::loss});
   if (spec.context != model::ContextMethod::heads) return test::small_model();
-  return model::decoder(dims_by_heads(), {32, DType::bf16, model::Objective::loss});
+  return model::decoder(test::dims_by_heads(), {32, DType::bf16, model::Objective::loss});
 }
 
 std::vector<JobSpec> meshes() {
@@ -100,6 +101,8 @@ std::vector<JobSpec> meshes() {
           overlapped(spec_over(1, 1, 1, 2, "NO_SHARD")),
           overlapped(spec_over(1, 2, 1, 4, "FULL_SHARD")),
           overlapped(in_ring(spec_over(1, 1, 2, 2, "zero2"))),
+          with_experts(2, 2, 2, 1),
+          with_experts(1, 2, 1, 2),
           over_shard_alone(spec_over(2, 2, 2, 1, "FULL_SHARD")),
           over_shard_alone(spec_over(1, 1, 2, 1, "zero1")),
           over_shard_alone(test::in_codes(2, 2, 2, "rowwise")),
@@ -132,8 +135,7 @@ using Change = void (*)(Program&, std::size_t);
 
 /// Who reads the result takes the input as it is.
 void leave_out(Program& p, std::size_t i) {
-  p.ops[i].type = "copy";
-  p.ops[i].comm = {};
+  p.ops[i].type = "copy", p.ops[i].comm = {};
 }
 void do_twice(Program& p, std::size_t i) {
   Op again = p.ops[i];
@@ -155,15 +157,21 @@ constexpr Fault faults[] = {
     {"done twice", do_twice},
     {"over replicate", go_over<Axis::replicate>, Axis::replicate},
     {"over shard", go_over<Axis::shard>, Axis::shard},
+    {"over expert", go_over<Axis::expert>, Axis::expert},
     {"over ring", go_over<Axis::ring>, Axis::ring},
     {"over context", go_over<Axis::context>, Axis::context},
     {"over tensor", go_over<Axis::tensor>, Axis::tensor},
 };
 
 bool names_a_parameter(const Program& p, const std::string& said) {
-  for (const ParameterPlace& place : p.parameters)
-    if (said.find(place.name) != std::string::npos) return true;
-  return false;
+  return std::ranges::any_of(
+      p.parameters, [&](const ParameterPlace& place) { return said.find(place.name) != std::string::npos; });
+}
+
+bool names_an_axis(const std::string& said) {
+  return std::ranges::any_of(axis_table, [&](const AxisRow& axis) {
+    return said.find(fmt::format("over {}", axis.name)) != std::string::npos;
+  });
 }
 
 /// The mesh has other ranks over the axis, and the op does not go over just that.
@@ -174,7 +182,8 @@ bool changes(const Program& p, const Op& op, Axis over) {
 
 /// Axes with one rank do not count: over the rest the op is the same.
 bool same_group(const Program& p, const Op& op, Axis over) {
-  for (const Axis axis : {Axis::replicate, Axis::shard, Axis::ring, Axis::context, Axis::tensor})
+  for (const Axis axis :
+       {Axis::replicate, Axis::shard, Axis::expert, Axis::ring, Axis::context, Axis::tensor})
     if (p.mesh[axis] > 1 && op.comm.axes.contains(axis) != (axis == over)) return false;
   return true;
 }
@@ -195,19 +204,18 @@ TEST(Placements, AFaultInAnyCommunicationIsRefused) {
                                  " over " + to_string(op.comm.axes) + " of " + spec.mesh.describe();
         ASSERT_NE(said, "") << what;
         // Losses, norms and inputs are of no parameter.
-        const bool of_none =
-            op.name == "partials" || op.name == "document_start.gathered" || op.name == "scales of weights";
+        const bool of_none = std::set<std::string>{"partials", "document_start.gathered", "scales of weights",
+                                                   "expert_counts", "experts"}
+                                 .contains(op.name);
         EXPECT_TRUE(of_none || names_a_parameter(broken, said)) << what << "\n  " << said;
-        EXPECT_TRUE(
-            said.find("over replicate") != std::string::npos ||
-            said.find("over shard") != std::string::npos || said.find("over ring") != std::string::npos ||
-            said.find("over context") != std::string::npos || said.find("over tensor") != std::string::npos)
-            << what << "\n  " << said;
+        EXPECT_TRUE(names_an_axis(said)) << what << "\n  " << said;
         ++planted[fault.name + std::string(name_of(op.action.kind)) + op.type + to_string(op.comm.axes)];
       }
   }
   EXPECT_GE(planted.size(), 40u) << "kinds of faults";
-  for (const char* kind : {"left outforwardall_to_allcontext", "done twicebackwardall_to_allcontext"})
+  for (const char* kind :
+       {"left outforwardall_to_allcontext", "done twicebackwardall_to_allcontext",
+        "left outforwardall_to_all_rowsexpert", "done twicebackwardall_to_all_rowsexpert*tensor"})
     EXPECT_GT(planted[kind], 0) << kind;
 }
 

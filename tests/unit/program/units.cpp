@@ -73,6 +73,18 @@ TEST(Units, WhatIsShardedOverOtherAxesIsApartAndGatheredTogether) {
   EXPECT_EQ(graph.units.size(), 5u);
 }
 
+TEST(Units, ConstantsOfAllBlocksAreOneThatIsKeptWhole) {
+  Graph graph = small_graph();
+  for (const std::size_t p : {2, 6})
+    graph.parameters[p].constant = true, graph.parameters[p].trainable = false;
+  group_parameters(graph, {});
+  EXPECT_EQ(graph.parameters[2].unit, graph.parameters[6].unit);
+  const model::Unit& unit = graph.units.at(at(graph.parameters[2].unit));
+  EXPECT_EQ(unit.name, "constants");
+  EXPECT_TRUE(unit.constant && unit.kept_whole && !unit.trainable);
+  EXPECT_EQ(graph.units.size(), 5u);
+}
+
 TEST(Units, SmallNeighboursAreJoined) {
   EXPECT_EQ(grouped({UnitGranularity::size, 84, {}, 0}).size(), 3U) << "the embedding alone has 80";
   const Units pairs = grouped({UnitGranularity::size, 100, {}, 0});
