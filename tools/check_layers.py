@@ -25,6 +25,7 @@ LAYERS = {
     "kernel_interface": ["base"],
     "optim": ["base", "kernel_interface"],
     "config": ["base", "files", "optim"],
+    "translate": ["base", "files", "config"],
     "layout": ["base", "config"],
     "record": ["base", "layout"],
     "model": ["base", "config", "record"],
@@ -41,15 +42,17 @@ LAYERS = {
     "checkpoint": sorted(set(PURE + DEVICE) - {"kernels"}),
     "job": JOB,
     "generate": JOB + ["job"],
+    "evaluate": JOB + ["job"],
     "bench": JOB + ["job"],
     "train": JOB + ["job"],
-    "app": JOB + ["job", "generate", "bench", "train"],
+    "app": JOB + ["job", "generate", "evaluate", "bench", "train", "translate"],
 }
 
 # External headers and the layers (or files, as regular expressions on the path) that may include them.
 EXTERNAL = [
     ("MPI", r"mpi\.h$", [r"src/runtime/", r"src/checkpoint/"]),
     ("HDF5", r"hdf5(_hl)?\.h$|H5\w+\.h$", [r"src/files/hdf5_", r"src/data/tokens/hdf5_"]),
+    ("yaml-cpp", r"yaml-cpp/", [r"src/translate/"]),
     ("liburing", r"liburing\.h$", [r"src/memory/nvme/"]),
     ("Kokkos", r"Kokkos_", [r"kernels/.*\.cpp$", r"kernels/launch/exec_kokkos\.hpp$", r"src/runtime/.*\.cpp$"]),
     ("CUDA", r"(cuda|cublas|cudnn|nccl)\w*\.h$",

@@ -3,6 +3,7 @@
 
     tools/generate.py MODEL --prompt "Once upon a time" [--ranks 2] [options of ztrain generate]
     tools/generate.py MODEL --chat --prompt "What is a halo exchange?" --tokens 300 --temperature 0.7 --top-p 0.9
+    tools/generate.py MODEL --chat                 # asks for one message after the other; Ctrl-D ends
 
 MODEL is what `ztrain generate` takes: a checkpoint step_N, or a Hugging Face folder. The tokenizer is read from
 --tokenizer, from MODEL, or from the folder that the checkpoint's run started from; `bytes` is that of tools/prepare_data.py,
@@ -10,10 +11,11 @@ which a checkpoint is known by that was trained on its files. The text is turned
 runs under mpirun, and its ids come back as text while they arrive. A prompt of "-" is read from standard input. The ids of
 the prompt go through a file in $TMPDIR, which rank 0 must see. Needs the Python package transformers or tokenizers, and jinja2
 for chats; ztrain itself needs none. An answer ends with the token that ends its turn in the chat template, or the model's own.
+A chat without --prompt keeps its turns, and the model in memory: --max-length says how many tokens it may have (8,192, or as
+many as the model was made for).
 """
 import argparse
-import io
-import itertools
+import functools
 import json
 import os
 import pathlib
@@ -22,22 +24,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 
+from answers import Answers, refuse
 from packages import lacks
 from prepare.hub import NotFound, check_name, is_hub_name, transformers_tokenizer, why_unread
 from prepare.records import Chat
 from prepare.template import ChatTemplate, TemplateError, unmark
 from prepare.tokenizer import TokenizerError, load_tokenizer
 
+own_tokenizer = functools.cache(load_tokenizer)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BYTES = "bytes"
-TAIL = 32  # tokens before a new one that its text may depend on
-BROKEN = "\ufffd"  # what half a character is decoded to
-
-
-def refuse(what):
-    sys.exit(f"tools/generate.py: {what}")
 
 
 def check_model(folder):
@@ -197,7 +194,7 @@ def ends_of_turn(template, tokenizer, messages):
 def chat_prompt(folder, messages):
     """The ids of the messages and of the answer's beginning, as tools/prepare_data.py would train on them; and those that end it."""
     try:
-        tokenizer = load_tokenizer(str(folder))
+        tokenizer = own_tokenizer(str(folder))
         if not tokenizer.template:
             refuse(f"--chat: {folder} has no chat template; name a folder that has one with --tokenizer")
         template = ChatTemplate(tokenizer.template, tokenizer.tokens)
@@ -210,97 +207,18 @@ def chat_prompt(folder, messages):
         refuse(f"--chat: {error}")
 
 
-def words_from(stream):
-    """The words of a stream, each as soon as the space behind it has come."""
-    word = b""
-    while byte := stream.read(1):
-        if byte.isspace():
-            if word:
-                yield word.decode()
-            word = b""
-        else:
-            word += byte
-    if word:
-        yield word.decode()
-
-
-class NewText:
-    """What each id adds to the text of those before it. Decodes a window of TAIL to 2 * TAIL ids, which begins where a
-    character does."""
-
-    def __init__(self, tokenizer, prompt):
-        self.tokenizer = tokenizer
-        starts = range(max(0, len(prompt) - TAIL), len(prompt))
-        clean = (i for i in starts if not tokenizer.decode(prompt[i:]).startswith(BROKEN))
-        self.window = list(prompt[next(clean, 0):])
-        self.printed = tokenizer.decode(self.window)
-        self.next_start = 0  # in the window: where the next one may begin
-
-    def add(self, token):
-        """The new text; "" for half a character, which waits for its other half."""
-        self.window.append(token)
-        text = self.tokenizer.decode(self.window)
-        if text.endswith(BROKEN):
-            return ""
-        new = text[len(self.printed):]
-        if len(self.window) >= self.next_start + TAIL:
-            self.window = self.window[self.next_start:]
-            self.next_start = len(self.window)
-            text = self.tokenizer.decode(self.window)
-        self.printed = text
-        return new
-
-
-class Aside:
-    """What ztrain says on stderr: passed on as it comes, but not into text that is being written."""
-
-    def __init__(self, stream):
-        self.lock, self.held = threading.Lock(), None  # held: lines that wait for the end of the text
-        self.thread = threading.Thread(target=self.pass_on, args=(io.BufferedReader(stream),), daemon=True)
-        self.thread.start()
-
-    def pass_on(self, stream):
-        for line in stream:
-            with self.lock:
-                if self.held is None:
-                    self.write(line)
-                else:
-                    self.held.append(line)
-
-    @staticmethod
-    def write(line):
-        sys.stderr.write(line.decode(errors="replace"))
-        sys.stderr.flush()
-
-    def hold(self):
-        with self.lock:
-            self.held = []
-
-    def end(self):
-        self.thread.join()
-        for line in self.held or ():
-            self.write(line)
-
-
-def stream_text(tokenizer, prompt, words):
-    text = NewText(tokenizer, prompt)
-    for word in words:
-        print(text.add(int(word)), end="", flush=True)
-    print(flush=True)
-
-
-def launch(arguments, prompt_file, others):
+def launch(arguments, prompt_file, others, stdin=None):
     words = [arguments.ztrain, "generate", arguments.model, "--ids", "--prompt-file", prompt_file, *others]
     if arguments.ranks > 1:
         words = [*arguments.mpirun.split(), "-np", arguments.ranks, *words]
-    return subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    return subprocess.Popen([str(w) for w in words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a folder step_N, or one with config.json and safetensors files")
-    parser.add_argument("--prompt", required=True, help="text; -: read from standard input")
-    parser.add_argument("--chat", action="store_true", help="the prompt is a user's message; use the chat template")
+    parser.add_argument("--prompt", help="text; -: read from standard input")
+    parser.add_argument("--chat", action="store_true", help="the prompt is a user's message, in the chat template; without one, ask for several")
     parser.add_argument("--system", help="with --chat: the system's message before it")
     parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files, or bytes")
     parser.add_argument("--ranks", type=int, default=1)
@@ -309,6 +227,8 @@ def parse_arguments():
     arguments, others = parser.parse_known_args()
     if arguments.ranks < 1:
         refuse(f"--ranks {arguments.ranks}: must be 1 or more")
+    if arguments.prompt is None and not arguments.chat:
+        refuse("--prompt is missing: give a text to go on from, or --chat alone to talk with the model")
     return arguments, others
 
 
@@ -324,48 +244,78 @@ def read_prompt(words):
     return text
 
 
-def say(arguments, tokenizer, ids, process):
-    """Prints what comes; gives the exit status."""
-    aside = Aside(process.stderr)
-    words = words_from(process.stdout)
-    first = list(itertools.islice(words, 1))
-    if first or process.wait() == 0:
-        aside.hold()
-        try:
-            print("" if arguments.chat else arguments.prompt, end="", flush=True)
-            stream_text(tokenizer, ids, itertools.chain(first, words))
-        except OSError as error:
-            process.terminate()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
-            refuse(f"stdout: {error.strerror}")
-    aside.end()
-    return process.wait()
+def ask():
+    """The user's next message that is not empty; None at the end of them."""
+    try:
+        while not (text := input("> ").strip()):
+            pass
+        return text
+    except EOFError:
+        print()
+        return None
+    except UnicodeDecodeError:
+        refuse("standard input: is no UTF-8 text")
+
+
+def talk(arguments, folder, tokenizer, others):
+    """Asks for messages and prints answers, each of which goes on from all that was said before."""
+    messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    answers = None
+    while text := ask():
+        messages.append({"role": "user", "content": text})
+        ids, ends = chat_prompt(folder, messages)
+        if answers is None:
+            answers = Answers(tokenizer, begin(arguments, folder, ids, [*others, "--follow"], ends, subprocess.PIPE))
+        else:
+            answers.aside.release()
+            try:
+                answers.process.stdin.write(" ".join(map(str, ids)).encode() + b"\n")
+            except BrokenPipeError:
+                break
+        said = answers.answer(ids)
+        if answers.over:
+            break
+        messages.append({"role": "assistant", "content": said})
+    return answers.end() if answers else 0
+
+
+def begin(arguments, folder, ids, others, ends=(), stdin=None):
+    """Starts ztrain with a prompt."""
+    if arguments.chat and not any(word == "--eos" or word.startswith("--eos=") for word in others):
+        if ends := sorted(set(ends) | set(own_ends(folder))):
+            others = [*others, "--eos", ",".join(map(str, ends))]
+    # Not a word of the command line: that may have 128 KiB, about 20,000 ids.
+    arguments.file = tempfile.NamedTemporaryFile("w", prefix="ztrain-prompt-", suffix=".txt")
+    print(*ids, file=arguments.file, flush=True)
+    arguments.process = launch(arguments, arguments.file.name, others, stdin)
+    return arguments.process
 
 
 def main():
     arguments, others = parse_arguments()
     check_model(pathlib.Path(arguments.model))
     check_programs(arguments)
-    arguments.prompt = read_prompt(arguments.prompt)
+    if arguments.prompt is not None:
+        arguments.prompt = read_prompt(arguments.prompt)
     folder = tokenizer_folder(arguments)
     tokenizer = open_tokenizer(folder)
-    if arguments.chat:
+    arguments.process = None
+    try:
+        if arguments.prompt is None:
+            return talk(arguments, folder, tokenizer, others)
         system = [{"role": "system", "content": arguments.system}] if arguments.system else []
-        ids, ends = chat_prompt(folder, [*system, {"role": "user", "content": arguments.prompt}])
-        if not any(word == "--eos" or word.startswith("--eos=") for word in others):
-            if ends := sorted(ends | set(own_ends(folder))):
-                others += ["--eos", ",".join(map(str, ends))]
-    else:
-        ids = tokenizer.encode(arguments.prompt)
-    # Not a word of the command line: that may have 128 KiB, about 20,000 ids.
-    with tempfile.NamedTemporaryFile("w", prefix="ztrain-prompt-", suffix=".txt") as file:
-        print(*ids, file=file, flush=True)
-        process = launch(arguments, file.name, others)
-        try:
-            return say(arguments, tokenizer, ids, process)
-        except KeyboardInterrupt:
-            process.terminate()
-            raise
+        message = {"role": "user", "content": arguments.prompt}
+        ids, ends = chat_prompt(folder, [*system, message]) if arguments.chat else (tokenizer.encode(arguments.prompt), ())
+        answers = Answers(tokenizer, begin(arguments, folder, ids, others, ends))
+        answers.answer(ids, "" if arguments.chat else arguments.prompt)
+        return answers.end()
+    except KeyboardInterrupt:
+        if arguments.process:
+            arguments.process.terminate()
+        raise
+    finally:
+        if arguments.process:
+            arguments.file.close()
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git
   # what the program links
   libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtrilinos-kokkos-dev libdnnl-dev libtomlplusplus-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev liburing-dev
+  libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev liburing-dev
   # tests and benchmarks
   libgtest-dev libbenchmark-dev clang-format
   # plots, reading checkpoints, preparing data
-  python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash
+  python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash zstd
 )
 # A SLURM cluster on one machine, of the test slurm/jobs, which is skipped without them.
 if [ "${1:-}" = --slurm ]; then packages+=(slurm-wlm munge iproute2); fi

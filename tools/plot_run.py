@@ -6,22 +6,22 @@
     tools/plot_run.py RUN_FOLDER --last-validation       prints the last held-out loss and draws nothing
 
 Of several runs loss, speed and gradient norm are overlaid; the time of a step is the first one's. Lines are moving means, all over as
-many steps, of the values that are drawn faintly. Needs numpy and matplotlib.
+many steps, of the values that are drawn faintly. Needs numpy and matplotlib, of this Python or of another on this machine.
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
 import sys
 
-from packages import lacks
+from packages import run_with
 
 try:
     import numpy
-    MISSING = None
-except ModuleNotFoundError as error:  # told where it is needed: --help and --last-validation do without
-    MISSING = error.name
+except ModuleNotFoundError:  # looked for elsewhere where it is needed: --help and --last-validation do without
+    pass
 
 # The parts of a step in the order in which they are stacked, with their colours; what they leave of the total is
 # "other". Gathers and reductions overlap with compute: only what is waited for adds to the step. Saving comes on top:
@@ -108,6 +108,11 @@ def curve(axes, runs, run, key, colour, width, label):
     return axes.plot(step, smooth(values, window_of(runs)), color=colour, linewidth=width, label=label)
 
 
+def perplexity(loss):
+    """For a legend; "" of a loss that is none, or too large."""
+    return f" (perplexity {math.exp(loss):.4g})" if loss is not None and loss < 100 else ""
+
+
 def plot_loss(axes, runs):
     alone = len(runs) == 1
     for run, colour, width in styles(runs):
@@ -115,7 +120,7 @@ def plot_loss(axes, runs):
         if run.validation:
             x, y = zip(*run.validation)
             axes.plot(x, y, "o-", color=COLOURS[1] if alone else colour, markersize=4.5, linewidth=0.8,
-                      markeredgecolor="white", label=f"held out, last {y[-1]:.4f}")
+                      markeredgecolor="white", label=f"held out, last {y[-1]:.4f}{perplexity(y[-1])}")
     axes.set(title="Loss (nats per token)" + ("" if alone else "; circles: held out"))
     lines, labels = axes.get_legend_handles_labels()
     if alone:
@@ -208,6 +213,12 @@ def plot_names(axes, runs):
     axes.axis("off")
 
 
+def epochs_text(runs):
+    """For the axis of steps: how many epochs they are, where the lines of a single run say so."""
+    last = runs[0].steps[-1].get("epoch") if len(runs) == 1 else None
+    return f" (the last is at {last:.3g} epochs)" if last else ""
+
+
 def columns_of(runs):
     return max(1, min(3, 200 // (max(len(run.name) for run in runs) + 50)))
 
@@ -224,7 +235,7 @@ def plot(runs, output):
     axes = [figure.add_subplot(grid[place // 2, place % 2]) for place in range(4)]
     for draw, panel in zip((plot_loss, plot_speed, plot_time, plot_norm), axes):
         draw(panel, runs)
-        panel.set_xlabel("step")
+        panel.set_xlabel("step" + epochs_text(runs))
         panel.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         panel.margins(x=0.01)
     if below:
@@ -274,12 +285,9 @@ def main():
     if not begun:
         sys.exit(f"plot_run.py: no step in {arguments.runs[0]} yet")
     output = arguments.output or os.path.relpath(common / "plot.png")
-    if MISSING:
-        sys.exit(f"plot_run.py: {lacks(MISSING)}")
+    run_with("numpy", "matplotlib")
     try:
         plot(begun, output)
-    except ModuleNotFoundError as missing:
-        sys.exit(f"plot_run.py: {lacks(missing.name)}")
     except OSError as error:
         sys.exit(f"plot_run.py: {output}: {error.strerror}")
     except ValueError as error:  # a format that the library does not know

@@ -4,19 +4,25 @@
     tools/prepare_data.py chats.jsonl --tokenizer path/to/model --output chats.h5 --validation 0.01
     tools/prepare_data.py docs/*.md --tokenizer bytes --output docs.h5
 
-Inputs: .jsonl files (also .json and .ndjson of a record a line, and .gz of them), each line one of
+Inputs: JSON lines, or one JSON list (.jsonl, .ndjson, .json), tables (.csv, .tsv, .parquet, .arrow, .feather), each also packed
+(.gz, .bz2, .xz, .zst), of records that have
     {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
     {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
     {"prompt": "...", "completion": "..."}      (strings, or lists of messages)
+    {"instruction": "...", "input": "...", "output": "..."}
+    {"input_ids": [5, 3, 4], "labels": [-100, 3, 4]}
     {"text": "..."}
 and plain text files, each a document. docs/data.md describes all this, and the file that is written.
-Needs h5py, numpy, xxhash; jinja2 for chats; tokenizers or transformers for tokenizers other than bytes.
+Needs h5py, numpy, xxhash; jinja2 for chats; tokenizers or transformers for tokenizers other than bytes;
+pyarrow for Parquet and Arrow; zstandard, or the command zstd, for .zst.
 """
 
 import argparse
 import os
 import signal
 import sys
+
+from prepare.kinds import KINDS
 
 
 def arguments(words=None):
@@ -35,7 +41,16 @@ def arguments(words=None):
         help="tokens of chats and pairs that are to be predicted: all turns of the assistant (the completion), its "
         "last turn, or everything (default: assistant)",
     )
-    add("--pairs", choices=["text", "chat"], default="text", help="prompt and completion as they are, or as a chat")
+    add("--kind", choices=[kind.name for kind in KINDS], help="what all records are, instead of what their fields say")
+    add(
+        "--column",
+        action="append",
+        default=[],
+        metavar="FIELD=NAME",
+        help="what a field is called in the input, such as prompt=question; may be given several times",
+    )
+    pairs = "prompt and completion as they are, and Alpaca's in its own text; or these as a chat (default: text)"
+    add("--pairs", choices=["text", "chat"], default="text", help=pairs)
     add(
         "--roles",
         metavar="NAME,...",
@@ -54,6 +69,8 @@ def arguments(words=None):
     )
     add("--skip-errors", action="store_true", help="leave out records that cannot be used, and count them")
     add("--workers", type=int, default=1, metavar="N", help="processes that tokenise")
+    add("--sequence", type=int, default=0, metavar="N", help="report how the documents fill rows of so many tokens")
+    add("--picture", metavar="FILE.png", help='a picture of lengths, and of the rows of --sequence; "-": in characters')
     add("--show", type=int, default=0, metavar="N", help="print the first N documents, the trained part marked")
     add("--force", action="store_true", help="replace files that are there")
     return parser.parse_args(words)
@@ -67,8 +84,8 @@ def main():
     args = arguments()
     try:  # behind --help, which needs no packages
         from packages import lacks
-        from prepare.records import InputError
         from prepare.run import run
+        from prepare.streams import InputError
         from prepare.template import TemplateError
         from prepare.tokenizer import TokenizerError
         from prepare.writer import WriteError

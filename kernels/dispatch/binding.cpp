@@ -2,6 +2,7 @@
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/dispatch/record.hpp"
 #include "kernels/dispatch/routes.hpp"
+#include "kernels/step/step_metrics.hpp"
 
 namespace ztrain::engine {
 namespace {
@@ -11,19 +12,19 @@ Bound bind_make_routes(const Binding& b) {
   const auto record = b.record<Op>();
   return launch(b, kernels::make_routes, in_matrix<std::int32_t>(b, Op::gathered), record.index, record.slot,
                 out_vector<std::int32_t>(b, Op::routes), out_vector<std::int32_t>(b, Op::own_offsets),
-                b.output<std::int32_t>(Op::overflow));
+                b.output<double>(Op::overflow));
 }
 
 Bound bind_count_overflows(const Binding& b) {
-  std::vector<Vector<const std::int32_t>> terms;
+  std::vector<const double*> terms;
   for (std::size_t i = 0; i < b.op.inputs.size(); ++i)
-    terms.push_back({b.input<std::int32_t>(i), elements(b.in(i).shape)});
+    for (std::int64_t at = 0; at < elements(b.in(i).shape); ++at) terms.push_back(b.input<double>(i) + at);
   return {[&exec = b.exec, terms, sum = b.output<double>(CountOverflows::sum)] {
-    kernels::count_overflows(exec, terms, sum);
+    kernels::sum_terms(exec, terms, sum);
   }};
 }
 
-/// kernel_for(T()) is the kernel of rows of T.
+/// Returns the launch of kernel_for(T()), the kernel of rows of T.
 template <class Op, class KernelFor>
 Bound move_rows(const Binding& b, KernelFor kernel_for) {
   const auto members = b.record<Op>().members;

@@ -20,8 +20,8 @@ struct SlotsOfRows {
 };
 
 /// A node: offsets [E + 1] of this rank's rows -> routes, offsets [E / M + 1] of the rows that its experts
-/// get, overflow [1], all int32. Overflow is the number of members to which this rank has more rows to send
-/// than a slot takes.
+/// get, all int32, and overflow [1], fp64. Overflow is the number of members to which this rank has more rows
+/// to send than a slot takes.
 struct RouteRows : SlotsOfRows {
   static constexpr std::string_view op = "route_rows";
   enum In : std::size_t { offsets };
@@ -60,7 +60,7 @@ struct MakeRoutes {
   }
 };
 
-/// overflow int32 [n]... -> sum [1], fp64: the sum of all their elements.
+/// overflow fp64 [n]... -> sum [1], fp64: the sum of all their elements.
 struct CountOverflows : NoConstants {
   static constexpr std::string_view op = "count_overflows";
   enum Out : std::size_t { sum };

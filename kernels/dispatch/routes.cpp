@@ -68,15 +68,13 @@ struct BeginOfRows {
   RoutesOf<std::int32_t> to;
   const std::int32_t* own;  ///< offsets of this rank's rows
   std::int64_t slot;
-  std::int32_t *own_offsets, *overflow;
+  std::int32_t* own_offsets;
+  double* overflow;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t expert = i / to.members, member = i % to.members;
     std::int32_t begin = 0;
-    for (std::int64_t m = 0; m < to.members; ++m) {
-      for (std::int64_t e = 0; e < expert; ++e) begin += to.in_slot(m, e + 1) - to.in_slot(m, e);
-      if (m < member) begin += to.in_slot(m, expert + 1) - to.in_slot(m, expert);
-    }
+    for (std::int64_t m = 0; m < to.members; ++m) begin += to.in_slot(m, m < member ? expert + 1 : expert);
     if (member == 0) own_offsets[expert] = begin;
     if (expert < to.experts) {
       to.in_rows(member, expert) = begin;
@@ -86,12 +84,6 @@ struct BeginOfRows {
     for (std::int64_t m = 0; m < to.members; ++m)
       if (own[(m + 1) * to.experts] - own[m * to.experts] > slot) ++*overflow;
   }
-};
-
-/// The views travel as kernel arguments: see for_rows.
-struct OverflowBatch {
-  static constexpr std::size_t most = 8;
-  Vector<const std::int32_t> terms[most] = {};
 };
 
 template <class T>
@@ -112,10 +104,22 @@ KOKKOS_INLINE_FUNCTION std::int64_t row_of_slot(const Read& r, std::int64_t slot
   return r.in_rows(member, expert) + inside - r.in_slot(member, expert);
 }
 
+/// Copies slots of members to rows by expert, or such rows to slots. Both have as many rows.
+template <bool to_rows, class T>
+void move_by_expert(Exec& exec, Matrix<const T> from, const Routes& routes, Matrix<T> to) {
+  const std::int64_t slot = slot_of<T>("rows of experts", from, to, routes);
+  const Read r = read(routes);
+  for_row_pieces<pack_of<T>>(
+      exec, from.rows, from.cols, KOKKOS_LAMBDA(const std::int64_t i, const PieceOf<T> p) {
+        if (const std::int64_t row = row_of_slot(r, slot, i); row >= 0)
+          p.copy(from.data + (to_rows ? i : row) * from.cols, to.data + (to_rows ? row : i) * from.cols);
+      });
+}
+
 }  // namespace
 
 void make_routes(Exec& exec, Matrix<const std::int32_t> gathered, std::int64_t index, std::int64_t slot,
-                 Vector<std::int32_t> routes, Vector<std::int32_t> own_offsets, std::int32_t* overflow) {
+                 Vector<std::int32_t> routes, Vector<std::int32_t> own_offsets, double* overflow) {
   const std::int64_t members = gathered.rows, own = own_offsets.count - 1;
   REQUIRE(gathered.cols == members * own + 1 && routes.count == route_elements(members, own) && index >= 0 &&
               index < members,
@@ -125,22 +129,6 @@ void make_routes(Exec& exec, Matrix<const std::int32_t> gathered, std::int64_t i
   for_rows(exec, members, RouteOfMember{gathered, index, slot, to});
   for_rows(exec, members * own + 1,
            BeginOfRows{to, gathered.data + index * gathered.cols, slot, own_offsets.data, overflow});
-}
-
-void count_overflows(Exec& exec, std::span<const Vector<const std::int32_t>> terms, double* sum) {
-  bool first = true;
-  do {
-    OverflowBatch batch;
-    for (std::size_t i = 0; i < OverflowBatch::most && !terms.empty(); ++i, terms = terms.subspan(1))
-      batch.terms[i] = terms.front();
-    for_rows(
-        exec, 1, KOKKOS_LAMBDA(const std::int64_t) {
-          if (first) *sum = 0;
-          for (const Vector<const std::int32_t>& term : batch.terms)
-            for (std::int64_t i = 0; i < term.count; ++i) *sum += term.data[i];
-        });
-    first = false;
-  } while (!terms.empty());
 }
 
 template <class T>
@@ -172,24 +160,12 @@ void slots_to_rows(Exec& exec, Matrix<const T> slots, Routes routes, Matrix<T> r
 
 template <class T>
 void slots_to_experts(Exec& exec, Matrix<const T> slots, Routes routes, Matrix<T> rows) {
-  const std::int64_t slot = slot_of<T>("slots to experts", slots, rows, routes);
-  const Read r = read(routes);
-  for_row_pieces<pack_of<T>>(
-      exec, slots.rows, slots.cols, KOKKOS_LAMBDA(const std::int64_t i, const PieceOf<T> p) {
-        if (const std::int64_t row = row_of_slot(r, slot, i); row >= 0)
-          p.copy(slots.data + i * rows.cols, rows.data + row * rows.cols);
-      });
+  move_by_expert<true>(exec, slots, routes, rows);
 }
 
 template <class T>
 void experts_to_slots(Exec& exec, Matrix<const T> rows, Routes routes, Matrix<T> slots) {
-  const std::int64_t slot = slot_of<T>("experts to slots", slots, rows, routes);
-  const Read r = read(routes);
-  for_row_pieces<pack_of<T>>(
-      exec, slots.rows, slots.cols, KOKKOS_LAMBDA(const std::int64_t i, const PieceOf<T> p) {
-        if (const std::int64_t row = row_of_slot(r, slot, i); row >= 0)
-          p.copy(rows.data + row * rows.cols, slots.data + i * rows.cols);
-      });
+  move_by_expert<false>(exec, rows, routes, slots);
 }
 
 ZTRAIN_INSTANCES(rows_to_slots)

@@ -3,7 +3,6 @@
 // kernel_interface/kernel_workspace.hpp says what routes hold.
 
 #include <cstdint>
-#include <span>
 
 #include "kernel_interface/view.hpp"
 #include "kernels/launch/exec.hpp"
@@ -18,9 +17,7 @@ struct Routes {
 /// Makes what member `index` needs to know from gathered [M, E + 1], the offsets of each member's rows. Slots
 /// have `slot` rows. RouteRows says what overflow is. Throws Error if sizes do not agree.
 void make_routes(Exec& exec, Matrix<const std::int32_t> gathered, std::int64_t index, std::int64_t slot,
-                 Vector<std::int32_t> routes, Vector<std::int32_t> own_offsets, std::int32_t* overflow);
-/// Writes to sum the sum of all elements of all terms.
-void count_overflows(Exec& exec, std::span<const Vector<const std::int32_t>> terms, double* sum);
+                 Vector<std::int32_t> routes, Vector<std::int32_t> own_offsets, double* overflow);
 
 // These kernels copy between slots [M slot, d] and rows [R, d]. Rows that the routes do not name are not
 // written, but slots_to_rows writes 0 to them.

@@ -39,32 +39,27 @@ void route_rows(Program& p, const Operands& o, const model::Node& n) {
          {gathered}, o.outputs);
 }
 
-/// Sends x, rows of this rank's tokens, and receives y, rows of this rank's experts.
-void go(Program& p, const model::Node& n, TensorId x, TensorId routes, TensorId y, const Action& action) {
+/// Fills slots with x, exchanges the slots and empties them into y.
+template <class Fill, class Empty, bool back>
+void exchange(Program& p, const model::Node& n, TensorId x, TensorId routes, TensorId y,
+              const Action& action) {
   const AxisSet axes = group_of(n.attributes);
   const MoveRows move{p.mesh.size(axes)};
   const auto slots = [&](const char* what) {
-    return add_temporary(p, n, what, action, p.tensor(y).dtype, p.tensor(y).shape);
+    const Tensor& like = p.tensor(back ? x : y);
+    return add_temporary(p, n, what, action, like.dtype, like.shape);
   };
-  const TensorId leaving = slots("leaving"), arrived = slots("arrived");
-  add_op(p, RowsToSlots{move}, n.name, action, {x, routes}, {leaving});
-  emit_all_to_all_rows(p, n.name, {leaving, routes}, arrived, axes, false, action);
-  add_op(p, SlotsToExperts{move}, n.name, action, {arrived, routes}, {y});
+  const TensorId leaving = slots(back ? "returning" : "leaving"),
+                 arrived = slots(back ? "returned" : "arrived");
+  add_op(p, Fill{move}, n.name, action, {x, routes}, {leaving});
+  emit_all_to_all_rows(p, n.name, {leaving, routes}, arrived, axes, back, action);
+  add_op(p, Empty{move}, n.name, action, {arrived, routes}, {y});
 }
 
+/// Sends x, rows of this rank's tokens, and receives y, rows of this rank's experts.
+constexpr auto& go = exchange<RowsToSlots, SlotsToExperts, false>;
 /// Sends x, rows of this rank's experts, back and receives y, rows of this rank's tokens.
-void come_back(Program& p, const model::Node& n, TensorId x, TensorId routes, TensorId y,
-               const Action& action) {
-  const AxisSet axes = group_of(n.attributes);
-  const MoveRows move{p.mesh.size(axes)};
-  const auto slots = [&](const char* what) {
-    return add_temporary(p, n, what, action, p.tensor(x).dtype, p.tensor(x).shape);
-  };
-  const TensorId leaving = slots("returning"), arrived = slots("returned");
-  add_op(p, ExpertsToSlots{move}, n.name, action, {x, routes}, {leaving});
-  emit_all_to_all_rows(p, n.name, {leaving, routes}, arrived, axes, true, action);
-  add_op(p, SlotsToRows{move}, n.name, action, {arrived, routes}, {y});
-}
+constexpr auto& come_back = exchange<ExpertsToSlots, SlotsToRows, true>;
 
 void to_experts(Program& p, const Operands& o, const model::Node& n) {
   go(p, n, o.inputs[ToExperts::rows], o.inputs[ToExperts::routes], o.outputs[ToExperts::y], o.action);

@@ -5,7 +5,7 @@
 namespace ztrain::kernels {
 namespace {
 
-/// E of sums [2 E + 3].
+/// Returns E of sums [2 E + 3].
 std::int64_t experts_of(std::int64_t sums) {
   REQUIRE(sums >= 5 && sums % 2 == 1, "a router has no {} sums", sums);
   return (sums - 3) / 2;
@@ -38,8 +38,7 @@ void router_sums(Exec& exec, RouterScore score, Matrix<const A> logits, Matrix<c
   REQUIRE(experts.rows == tokens && weights.count == tokens && sums.count == width && count <= most_experts,
           "router sums: logits are [{}, {}], experts [{}, {}], weights [{}] and sums [{}]", tokens, count,
           experts.rows, experts.cols, weights.count, sums.count);
-  const std::int64_t block = router_sums_block(tokens, on_gpu ? Target::cuda : Target::cpu),
-                     blocks = ceil_div(tokens, block);
+  const std::int64_t block = router_sums_block(tokens, build_target()), blocks = ceil_div(tokens, block);
   A* const partials = static_cast<A*>(workspace);
   for_warp_rows(exec, blocks,
                 RouterSumsBlock<A, router_lanes>{score, tokens, block, count, experts.cols, logits.data,

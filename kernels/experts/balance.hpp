@@ -9,13 +9,13 @@
 
 namespace ztrain::kernels {
 
-/// sums [2 E + 3] as RouterSums says (kernels/experts/record.hpp). logits: [T, E], experts: [T, k], weights:
-/// [T]. workspace: router_sums_workspace_bytes(T, E, dtype_of<A>(), target) bytes.
+/// Computes sums [2 E + 3] as RouterSums says (kernels/experts/record.hpp). logits: [T, E], experts: [T, k],
+/// weights: [T]. workspace: router_sums_workspace_bytes(T, E, dtype_of<A>(), target) bytes.
 template <class A>
 void router_sums(Exec& exec, RouterScore score, Matrix<const A> logits, Matrix<const std::int32_t> experts,
                  Vector<const float> weights, Vector<A> sums, void* workspace);
 
-/// dlogits [T, E] of dsums [2 E + 3], of which the sums of scores and that of squares count.
+/// Computes dlogits [T, E] of dsums [2 E + 3], of which the sums of scores and that of squares count.
 template <class A>
 void router_sums_backward(Exec& exec, RouterScore score, Vector<const A> dsums, Matrix<const A> logits,
                           Matrix<A> dlogits);
@@ -39,7 +39,7 @@ template <class A>
 void balance_loss(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                   Vector<double> losses);
 
-/// The same, and dsums [2 E + 3] times the loss scale.
+/// Writes the same losses, and dsums [2 E + 3] times the loss scale.
 template <class A>
 void balance_loss_with_gradient(Exec& exec, const BalanceCoefficients& coefficients, BalanceSums<A> sums,
                                 const StepScalars* scalars, Vector<double> losses, Vector<A> dsums);

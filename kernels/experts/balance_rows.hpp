@@ -23,7 +23,7 @@ KOKKOS_INLINE_FUNCTION TokenScores<A> scores_of_token(const Threads& threads, Ro
           softmax.most + fast_log(softmax.total)};
 }
 
-/// The sums of a block of tokens.
+/// Computes the sums of a block of tokens.
 template <class A, int lanes>
 struct RouterSumsBlock {
   RouterScore score;
@@ -68,7 +68,7 @@ struct RouterSumsBlock {
   }
 };
 
-/// Softmax's part of the gradient is that of logsumexp^2.
+/// Computes dlogits of a token. The gradient of logsumexp^2 passes through the softmax.
 template <class A>
 struct RouterSumsGradRow {
   RouterScore score;

@@ -9,10 +9,10 @@
 namespace ztrain::engine {
 namespace {
 
-/// f.operator()<A>() for the type of a router's logits.
-template <class F>
-auto with_logits(DType type, const F& f) {
-  return type == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
+/// Returns a view of an input that an op may lack; without it the view has no data.
+template <class T>
+Vector<const T> optional_vector(const Binding& b, std::size_t i) {
+  return i < b.op.inputs.size() ? in_vector<T>(b, i) : Vector<const T>{};
 }
 
 Bound bind_router_logits(const Binding& b) {
@@ -22,7 +22,7 @@ Bound bind_router_logits(const Binding& b) {
       {.trans_b = true, .m = x.shape[0], .n = logits.shape[1], .k = x.shape[1]}, x.dtype, logits.dtype);
   gemm->prepare(b.exec);
   return with_type(x.dtype, [&]<class T>() {
-    const auto bias = b.op.inputs.size() > Op::bias ? in_vector<T>(b, Op::bias) : Vector<const T>{};
+    const auto bias = optional_vector<T>(b, Op::bias);
     const auto product = [&exec = b.exec, gemm, x = b.input<T>(Op::x), weight = b.input<T>(Op::weight), bias,
                           logits = out_matrix<acc_t<T>>(b, Op::logits),
                           workspace = b.output<std::byte>(b.op.outputs.size() - 1)] {
@@ -42,16 +42,16 @@ kernels::RouteOptions route_options(const Routing& r) {
 
 Bound bind_route(const Binding& b) {
   using Op = Route;
-  return with_logits(b.in(Op::logits).dtype, [&]<class A>() {
-    const auto bias = b.op.inputs.size() > Op::bias ? in_vector<A>(b, Op::bias) : Vector<const A>{};
-    return launch(b, kernels::route<A>, route_options(b.record<Op>()), in_matrix<A>(b, Op::logits), bias,
-                  out_matrix<A>(b, Op::weights), out_matrix<std::int32_t>(b, Op::experts));
+  return with_sum_type(b.in(Op::logits).dtype, [&]<class A>() {
+    return launch(b, kernels::route<A>, route_options(b.record<Op>()), in_matrix<A>(b, Op::logits),
+                  optional_vector<A>(b, Op::bias), out_matrix<A>(b, Op::weights),
+                  out_matrix<std::int32_t>(b, Op::experts));
   });
 }
 
 Bound bind_route_grad(const Binding& b) {
   using Op = RouteGrad;
-  return with_logits(b.in(Op::logits).dtype, [&]<class A>() {
+  return with_sum_type(b.in(Op::logits).dtype, [&]<class A>() {
     return launch(b, kernels::route_backward<A>, route_options(b.record<Op>()), in_matrix<A>(b, Op::dweights),
                   in_matrix<A>(b, Op::logits), in_matrix<std::int32_t>(b, Op::experts),
                   out_matrix<A>(b, Op::dlogits));
@@ -114,7 +114,7 @@ Bound bind_gate_rows_grad(const Binding& b) {
   });
 }
 
-/// Without the last rows.
+/// Returns the rows without the last ones, which are padding.
 template <class M>
 M without_padding(const M& rows, std::int64_t padding) {
   return rows_of(rows, 0, rows.rows - padding);
@@ -123,7 +123,7 @@ M without_padding(const M& rows, std::int64_t padding) {
 Bound bind_router_sums(const Binding& b) {
   using Op = RouterSums;
   const auto record = b.record<Op>();
-  return with_logits(b.in(Op::logits).dtype, [&]<class A>() {
+  return with_sum_type(b.in(Op::logits).dtype, [&]<class A>() {
     const auto logits = without_padding(in_matrix<A>(b, Op::logits), record.padding);
     const Vector<const float> weights{b.input<float>(Op::weights) + record.first_weight, logits.rows};
     return launch(b, kernels::router_sums<A>, kernels::router_score(record.score), logits,
@@ -136,7 +136,7 @@ Bound bind_router_sums_grad(const Binding& b) {
   using Op = RouterSumsGrad;
   const auto record = b.record<Op>();
   const kernels::RouterScore score = kernels::router_score(record.score);
-  return with_logits(b.in(Op::logits).dtype, [&]<class A>() -> Bound {
+  return with_sum_type(b.in(Op::logits).dtype, [&]<class A>() -> Bound {
     const auto logits = without_padding(in_matrix<A>(b, Op::logits), record.padding);
     const Matrix<A> all = out_matrix<A>(b, Op::dlogits), dlogits = without_padding(all, record.padding);
     return {[&exec = b.exec, score, dsums = in_vector<A>(b, Op::dsums), logits, dlogits, all] {
@@ -147,10 +147,8 @@ Bound bind_router_sums_grad(const Binding& b) {
   });
 }
 
-template <class Op>
-kernels::BalanceCoefficients coefficients(const Binding& b) {
-  const auto record = b.record<Op>();
-  return {record.layers, record.balance, record.z};
+kernels::BalanceCoefficients coefficients(const BalanceConstants& c) {
+  return {c.layers, c.balance, c.z};
 }
 
 Bound bind_own_sums(const Binding& b) {
@@ -165,18 +163,18 @@ kernels::BalanceSums<A> balance_sums(const Binding& b) {
 
 Bound bind_balance_loss(const Binding& b) {
   using Op = BalanceLoss;
-  return with_logits(b.in(Op::sums).dtype, [&]<class A>() {
-    return launch(b, kernels::balance_loss<A>, coefficients<Op>(b), balance_sums<Op, A>(b),
+  return with_sum_type(b.in(Op::sums).dtype, [&]<class A>() {
+    return launch(b, kernels::balance_loss<A>, coefficients(b.record<Op>()), balance_sums<Op, A>(b),
                   out_vector<double>(b, Op::losses));
   });
 }
 
 Bound bind_balance_loss_grad(const Binding& b) {
   using Op = BalanceLossGrad;
-  return with_logits(b.in(Op::sums).dtype, [&]<class A>() {
-    return launch(b, kernels::balance_loss_with_gradient<A>, coefficients<Op>(b), balance_sums<Op, A>(b),
-                  b.input<StepScalars>(Op::scalars), out_vector<double>(b, Op::losses),
-                  out_vector<A>(b, Op::dsums));
+  return with_sum_type(b.in(Op::sums).dtype, [&]<class A>() {
+    return launch(b, kernels::balance_loss_with_gradient<A>, coefficients(b.record<Op>()),
+                  balance_sums<Op, A>(b), b.input<StepScalars>(Op::scalars),
+                  out_vector<double>(b, Op::losses), out_vector<A>(b, Op::dsums));
   });
 }
 

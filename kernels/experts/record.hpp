@@ -167,36 +167,33 @@ struct OwnSums : OneToOne {
   static constexpr std::string_view op = "own_sums";
 };
 
+/// Constants of the balance loss and of the z-loss.
+struct BalanceConstants {
+  std::int64_t layers = 1;
+  double balance = 0, z = 0;  ///< coefficients
+  static constexpr auto fields() {
+    return std::tuple{Given{"layers", &BalanceConstants::layers},
+                      Given{"balance", &BalanceConstants::balance}, Given{"z", &BalanceConstants::z}};
+  }
+};
 /// sums [2 E + 3], (all [2 E + 3]) -> losses [2], fp64. `sums` is the sum of RouterSums of `layers` layers.
 /// The losses are the terms of the balance loss and of the z-loss in the sum of weighted losses: coefficient
 /// x loss x the micro-batch's loss weights. The balance loss is E sum_e f_e P_e, as in transformers, with
 /// averages f and P over the tokens of all layers (Fedus et al., "Switch transformers", 2021). The z-loss is
 /// the mean of logsumexp^2 (Zoph et al., "ST-MoE", 2022). `all` has the sums of a larger micro-batch of which
 /// this one is a part; the losses are then this part's terms of the larger one's losses.
-struct BalanceLoss {
+struct BalanceLoss : BalanceConstants {
   static constexpr std::string_view op = "balance_loss";
   enum In : std::size_t { sums, all };
   enum Out : std::size_t { losses };
   static constexpr Count reads{1, 2}, writes = 1;
-  std::int64_t layers = 1;
-  double balance = 0, z = 0;  ///< coefficients
-  static constexpr auto fields() {
-    return std::tuple{Given{"layers", &BalanceLoss::layers}, Given{"balance", &BalanceLoss::balance},
-                      Given{"z", &BalanceLoss::z}};
-  }
 };
 /// sums, scalars, (all) -> losses [2], dsums [2 E + 3], which is multiplied by the loss scale.
-struct BalanceLossGrad {
+struct BalanceLossGrad : BalanceConstants {
   static constexpr std::string_view op = "balance_loss_grad";
   enum In : std::size_t { sums, scalars, all };
   enum Out : std::size_t { losses, dsums };
   static constexpr Count reads{2, 3}, writes = 2;
-  std::int64_t layers = 1;
-  double balance = 0, z = 0;
-  static constexpr auto fields() {
-    return std::tuple{Given{"layers", &BalanceLossGrad::layers}, Given{"balance", &BalanceLossGrad::balance},
-                      Given{"z", &BalanceLossGrad::z}};
-  }
 };
 
 }  // namespace ztrain

@@ -12,7 +12,7 @@
 
 namespace ztrain::kernels::reference {
 
-/// softmax of a token's logits, or their sigmoids.
+/// Returns the softmax of a token's logits, or their sigmoids.
 inline std::vector<double> router_scores(const double* logits, std::size_t experts, RouterScore score) {
   std::vector<double> s(logits, logits + experts);
   const double most = score == RouterScore::softmax ? *std::max_element(s.begin(), s.end()) : 0;
@@ -22,7 +22,7 @@ inline std::vector<double> router_scores(const double* logits, std::size_t exper
   return s;
 }
 
-/// The weights of these experts.
+/// Returns the weights of the chosen experts.
 inline std::vector<double> route_weights(const RouteOptions& o, const std::vector<double>& logits,
                                          std::size_t experts, const std::vector<std::int32_t>& chosen) {
   const auto k = static_cast<std::size_t>(o.top_k);
@@ -37,7 +37,7 @@ inline std::vector<double> route_weights(const RouteOptions& o, const std::vecto
   return weights;
 }
 
-/// bias: empty, or [E].
+/// Returns the experts that tokens choose. bias: empty, or [E].
 inline std::vector<std::int32_t> route_experts(const RouteOptions& o, const std::vector<double>& logits,
                                                std::size_t experts, const std::vector<double>& bias) {
   std::vector<std::int32_t> chosen;
@@ -82,7 +82,7 @@ inline Sorted sort_by_expert(const std::vector<std::int32_t>& chosen, std::int32
   return sorted;
 }
 
-/// rows[slots[t, j]] = weights[t, j] x[t].
+/// Returns rows with rows[slots[t, j]] = weights[t, j] x[t].
 inline std::vector<double> spread_rows(const std::vector<double>& x, std::size_t d,
                                        const std::vector<std::int32_t>& slots,
                                        const std::vector<double>& weights) {
@@ -94,7 +94,7 @@ inline std::vector<double> spread_rows(const std::vector<double>& x, std::size_t
   return rows;
 }
 
-/// y[t] = the sum over j of weights[t, j] rows[slots[t, j]].
+/// Returns y; y[t] is the sum over j of weights[t, j] rows[slots[t, j]].
 inline std::vector<double> gather_rows(const std::vector<double>& rows, std::size_t d, std::size_t k,
                                        const std::vector<std::int32_t>& slots,
                                        const std::vector<double>& weights) {
@@ -105,7 +105,7 @@ inline std::vector<double> gather_rows(const std::vector<double>& rows, std::siz
   return y;
 }
 
-/// dy[t] . rows[slots[t, j]].
+/// Returns dy[t] . rows[slots[t, j]].
 inline std::vector<double> row_products(const std::vector<double>& dy, const std::vector<double>& rows,
                                         std::size_t d, const std::vector<std::int32_t>& slots) {
   std::vector<double> products(slots.size());
@@ -116,7 +116,7 @@ inline std::vector<double> row_products(const std::vector<double>& dy, const std
   return products;
 }
 
-/// [2 E + 3], as RouterSums says.
+/// Returns the sums [2 E + 3], as RouterSums says.
 inline std::vector<double> router_sums(RouterScore score, const std::vector<double>& logits,
                                        std::size_t experts, const std::vector<std::int32_t>& chosen,
                                        const std::vector<double>& weights) {
@@ -137,8 +137,7 @@ inline std::vector<double> router_sums(RouterScore score, const std::vector<doub
   return sums;
 }
 
-/// The balance loss as transformers' load_balancing_loss_func computes it, of one layer: probabilities [T, E]
-/// of the softmax, and which experts each token chose.
+/// Returns the balance loss of one layer, as transformers' load_balancing_loss_func computes it.
 inline double load_balancing_loss(const std::vector<double>& logits, std::size_t experts, std::size_t k,
                                   const std::vector<std::int32_t>& chosen) {
   const std::size_t tokens = logits.size() / experts;
@@ -154,7 +153,7 @@ inline double load_balancing_loss(const std::vector<double>& logits, std::size_t
   return loss * static_cast<double>(experts);
 }
 
-/// The gradient of f at x by central differences.
+/// Returns the gradient of f at x by central differences.
 template <class F>
 std::vector<double> differences(const F& f, std::vector<double> x) {
   constexpr double step = 1e-5;

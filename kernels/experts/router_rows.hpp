@@ -40,11 +40,11 @@ struct Scores {
   KOKKOS_INLINE_FUNCTION A numerator(A logit) const {
     return score == RouterScore::softmax ? fast_exp(logit - most) : 1 / (1 + fast_exp(-logit));
   }
-  /// The derivative of the numerator, given the numerator.
+  /// Returns the derivative of the numerator, given the numerator.
   KOKKOS_INLINE_FUNCTION A slope(A n) const { return score == RouterScore::softmax ? n : n * (1 - n); }
 };
 
-/// The scores of n logits, logit(i) being the i-th, divided by their sum.
+/// Returns the scores of n logits, logit(i) being the i-th, divided by their sum.
 template <class A, class Threads, class Logit>
 KOKKOS_INLINE_FUNCTION Scores<A> scores_of(const Threads& threads, RouterScore score, std::int64_t n,
                                            const Logit& logit) {
@@ -136,7 +136,7 @@ struct RouteRow {
     }
   }
 
-  /// The first of [begin, end) behind `last`, among the threads' n values.
+  /// Returns the first of [begin, end) behind `last`, among the threads' n values.
   template <int most = most_experts, class Threads>
   KOKKOS_INLINE_FUNCTION static Ranked<A> next(const Threads& threads, const A* held, std::int64_t n,
                                                Ranked<A> last, int begin, int end) {
@@ -149,7 +149,7 @@ struct RouteRow {
     return {value, -threads.maximum(best.value == value ? -best.number : -end)};
   }
 
-  /// Experts of other groups become the last of all.
+  /// Makes experts of other groups the last of all.
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void leave_best_groups(const Threads& threads, A* held) const {
     constexpr int most = most_expert_groups;

@@ -35,7 +35,7 @@ KOKKOS_INLINE_FUNCTION void round_piece(const PieceSums<T>& sums, T* to, std::in
     for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sums.at[i]);
 }
 
-/// Sums of rows that slots name: multiplied by weights, unless there are none.
+/// Sums the rows that slots name, multiplied by weights unless there are none.
 template <class T>
 struct SumOfRows {
   const T* rows;

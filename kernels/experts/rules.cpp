@@ -26,7 +26,7 @@ std::int64_t sort_workspace(const Program& p, const Op& op) {
                                         record_of<SortByExpert>(op.attributes).count, p.target);
 }
 
-/// The gradients of a linear layer, whose dy is rounded to the type of x.
+/// Emits the gradients of a linear layer, whose dy is rounded to the type of x.
 void router_adjoint(Tape& t, const model::Node& n) {
   const TensorId x = t.tensor(n.inputs[RouterLogits::x]);
   TensorId dy = t.gradient(n.outputs[RouterLogits::logits]);

@@ -30,12 +30,12 @@ void router_sums_adjoint(Tape& t, const model::Node& n) {
 }
 
 void balance_loss_adjoint(Tape& t, const model::Node& n) {
-  const auto loss = record_of<BalanceLoss>(n.attributes);
+  const BalanceConstants constants = record_of<BalanceLoss>(n.attributes);
   const model::ValueId sums = n.inputs[BalanceLoss::sums];
   t.contribute(sums, [&](TensorId dsums) {
     std::vector<TensorId> inputs{t.tensor(sums), t.scalars()};
     if (n.inputs.size() > BalanceLoss::all) inputs.push_back(t.tensor(n.inputs[BalanceLoss::all]));
-    t.emit(BalanceLossGrad{loss.layers, loss.balance, loss.z}, n.name, std::move(inputs),
+    t.emit(BalanceLossGrad{constants}, n.name, std::move(inputs),
            {t.tensor(n.outputs[BalanceLoss::losses]), dsums});
   });
 }

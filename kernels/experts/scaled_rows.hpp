@@ -8,7 +8,7 @@
 
 namespace ztrain::kernels {
 
-/// to = factor x, n elements; returns the sum of x other.
+/// Computes to = factor x, n elements, and returns the sum of x other.
 template <class T>
 acc_t<T> scale_and_multiply(const T* __restrict x, const T* __restrict other, acc_t<T> factor,
                             T* __restrict to, std::int64_t n) {
@@ -32,7 +32,7 @@ acc_t<T> scale_and_multiply(const T* __restrict x, const T* __restrict other, ac
   return total;
 }
 
-/// The same by several threads, each of which returns the sum.
+/// Computes the same by several threads, each of which returns the sum.
 template <class T, class Threads>
 KOKKOS_INLINE_FUNCTION acc_t<T> scale_and_multiply_by(const Threads& threads, const T* x, const T* other,
                                                       acc_t<T> factor, T* to, std::int64_t n) {
@@ -53,7 +53,7 @@ KOKKOS_INLINE_FUNCTION acc_t<T> scale_and_multiply_by(const Threads& threads, co
   return threads.sum(sum);
 }
 
-/// One choice of a token.
+/// Computes the gradients of one choice of a token.
 template <class T>
 struct CombineGradRow {
   const T *dy, *rows;

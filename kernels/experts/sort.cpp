@@ -11,8 +11,8 @@ void sort_by_expert(Exec& exec, Vector<const std::int32_t> experts, Vector<std::
   REQUIRE(slots.count == experts.count && count >= 1 && count <= most_experts,
           "sort by expert: {} choices of {} experts, but {} slots; at most {} experts are possible",
           experts.count, count, slots.count, most_experts);
-  constexpr Target target = on_gpu ? Target::cuda : Target::cpu;
-  const std::int64_t block = expert_block(experts.count, target), blocks = ceil_div(experts.count, block);
+  const std::int64_t block = expert_block(experts.count, build_target()),
+                     blocks = ceil_div(experts.count, block);
   const SortBlocks b{experts.data, experts.count, block, count, static_cast<std::int32_t*>(workspace),
                      slots.data};
   const SumCounts sum{b, blocks, offsets.data};

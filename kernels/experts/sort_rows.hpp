@@ -14,7 +14,7 @@ struct SortBlocks {
   std::int32_t* begins;  ///< [blocks, experts]: counts, and then the rows at which they begin
   std::int32_t* slots;   ///< [choices]
 
-  /// f(i) for each choice of a block.
+  /// Calls f(i) for each choice of a block.
   template <class F>
   KOKKOS_INLINE_FUNCTION void each(std::int64_t number, const F& f) const {
     const std::int64_t begin = number * block, end = begin + block < choices ? begin + block : choices;
@@ -39,7 +39,7 @@ struct PlaceBlock {
   }
 };
 
-/// The same of one expert.
+/// Counts the choices of one expert.
 struct CountOne {
   SortBlocks b;
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t index) const {

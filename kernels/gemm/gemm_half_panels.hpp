@@ -18,7 +18,7 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-/// The window's elements, as rows that begin `stride` elements apart.
+/// Widens the window's elements into rows that begin `stride` elements apart.
 template <class T>
 void widen_window(Exec& exec, const T* matrix, const Window& w, float* to, std::int64_t stride) {
   const T* from = matrix + w.row * w.stride + w.col;
@@ -30,7 +30,7 @@ void add_row(const float* __restrict from, T* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] = T(from[i] + static_cast<float>(to[i]));
 }
 
-/// The reverse, from rows without a gap; adds: to what is there.
+/// Narrows rows without a gap into the window, or adds them to its elements.
 template <class T>
 void narrow_window(Exec& exec, const float* from, const Window& w, T* matrix, bool adds) {
   T* to = matrix + w.row * w.stride + w.col;
@@ -58,7 +58,7 @@ void for_panels(const GemmShape& s, const F& f) {
         f(Panel{i0, std::min(rows, s.m - i0), j0, std::min(cols, s.n - j0), d0, std::min(depth, s.k - d0)});
 }
 
-/// Row stride of a widened panel of so many columns.
+/// Returns the row stride of a widened panel of so many columns.
 inline std::int64_t panel_stride(std::int64_t cols) {
   return cols + gemm_panel_gap;
 }
@@ -89,7 +89,7 @@ class Widened {
 template <class Out>
 inline constexpr bool in_place = std::is_same_v<Out, float>;
 
-/// The product of two widened panels.
+/// Returns the shape of the product of two widened panels.
 template <class Out>
 GemmShape product_of(const GemmShape& s, const Panel& p) {
   return {.trans_a = s.trans_a,

@@ -92,7 +92,7 @@ class RaggedOneDnn : public RaggedGemm {
     REQUIRE(status == dnnl_success, "matrix product: oneDNN failed with {}", dnnl_status2str(status));
   }
 
-  /// One window of C, over all of k.
+  /// Forms one window of C, over all of k.
   void add_panel(Exec& exec, const GemmShape& whole, const GemmOperands& o, const gemm_half::Window& w,
                  float* panel) {
     GemmShape s = whole;

@@ -31,7 +31,7 @@ struct Operand {
   }
 };
 
-/// The tile of C that begins at (i0, j0), by side x side threads.
+/// Forms the tile of C that begins at (i0, j0), by side x side threads.
 template <class In, class Out>
 __device__ void multiply(const GemmShape& s, const In* a, const In* b, const In* bias, Out* c,
                          std::int64_t i0, std::int64_t j0) {

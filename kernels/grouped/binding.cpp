@@ -5,12 +5,12 @@
 namespace ztrain::engine {
 namespace {
 
-/// In all of these ops the offsets are the second input.
+/// The offsets are the second input of all of these ops.
 constexpr std::size_t offsets_at = GroupedLinear::offsets;
 static_assert(offsets_at == GroupedLinearGradInput::offsets && offsets_at == GroupedLinearGradBias::offsets &&
               offsets_at == GroupedLinearGradWeight::offsets);
 
-/// The launch of a prepared product of operands `a` and `b`.
+/// Returns the launch of a product of input 0 and input `right`, which it prepares.
 Bound product(const Binding& b, const std::shared_ptr<kernels::GroupedProduct>& product, std::size_t right,
               const void* bias = nullptr) {
   product->prepare(b.exec);

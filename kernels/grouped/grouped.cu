@@ -28,18 +28,18 @@ struct Task {
   std::int32_t groups;
 };
 
-/// Tiles along `count` rows or columns.
+/// Returns the number of tiles along `count` rows or columns.
 __host__ __device__ constexpr std::int64_t tiles_of(std::int64_t count, int tile) {
   return (count + tile - 1) / tile;
 }
 
-/// Rows of tiles. Where groups cut m, group e has those from offsets[e] / tile + e on: enough for its rows,
-/// wherever they begin.
+/// Returns the number of rows of tiles. If groups cut m, group e has those from offsets[e] / tile + e on:
+/// enough for its rows, wherever they begin.
 __host__ __device__ constexpr std::int64_t tile_rows(const GemmShape& s, std::int64_t groups, int tile) {
   return s.trans_a ? groups * tiles_of(s.m, tile) : s.m / tile + groups;
 }
 
-/// The group that has a row of tiles.
+/// Returns the group that has a row of tiles.
 __device__ std::int32_t group_of(const std::int32_t* offsets, std::int32_t groups, std::int64_t row,
                                  int tile) {
   std::int32_t first = 0, last = groups - 1;

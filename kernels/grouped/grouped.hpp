@@ -37,36 +37,37 @@ class GroupedProduct {
   GroupedProduct(const GroupedProduct&) = delete;
   GroupedProduct& operator=(const GroupedProduct&) = delete;
 
-  /// Once, before the first run.
+  /// Is called once, before the first run.
   virtual void prepare(Exec&) {}
   /// The bits of a group's results depend on the number of its rows, and not on other groups.
   virtual void run(Exec& exec, const GroupedOperands& operands) = 0;
-  /// For people, after prepare().
+  /// Returns a description for people; is called after prepare().
   virtual std::string implementation() const = 0;
-  /// As Gemm's.
+  /// Returns whether a product of 16 bits leaves the device's tensor cores idle.
   virtual bool slow() const { return false; }
 };
 
-/// The groups' products of this shape, in which m, or k where A is transposed, counts the rows of all groups.
-/// B, bias and C, or C alone, have a part for each group. Types are make_gemm's.
+/// Makes the groups' products of this shape, in which m, or k if A is transposed, counts the rows of all
+/// groups. B, bias and C, or C alone, have a part for each group. Types are make_gemm's.
 std::unique_ptr<GroupedProduct> make_grouped_product(const GemmShape& shape, std::int64_t groups, DType in,
                                                      DType out);
 
-/// a: x [rows, in], b: W [groups, out, in], bias [groups, out], c: y [rows, out]. `type` is that of all.
+/// Makes a linear layer. a: x [rows, in], b: W [groups, out, in], bias [groups, out], c: y [rows, out]. All
+/// are of `type`.
 inline std::unique_ptr<GroupedProduct> make_grouped_linear(const GroupedShape& s, DType type, bool bias) {
   return make_grouped_product({.trans_b = true, .m = s.rows, .n = s.out, .k = s.in, .bias = bias}, s.groups,
                               type, type);
 }
 
-/// a: dy [rows, out], b: W, c: dx [rows, in], = or += when accumulate.
+/// Makes the gradient of x. a: dy [rows, out], b: W, c: dx [rows, in], = or += if accumulate.
 inline std::unique_ptr<GroupedProduct> make_grouped_grad_input(const GroupedShape& s, DType type,
                                                                bool accumulate) {
   return make_grouped_product({.m = s.rows, .n = s.in, .k = s.out, .accumulate = accumulate}, s.groups, type,
                               type);
 }
 
-/// a: dy, b: x, c: dW [groups, out, in], = or += when accumulate; its type is `gradient`. A group without
-/// rows has zeros.
+/// Makes the gradient of W. a: dy, b: x, c: dW [groups, out, in] of type `gradient`, = or += if accumulate.
+/// A group without rows has zeros.
 inline std::unique_ptr<GroupedProduct> make_grouped_grad_weight(const GroupedShape& s, DType type,
                                                                 DType gradient, bool accumulate) {
   return make_grouped_product({.trans_a = true, .m = s.out, .n = s.in, .k = s.rows, .accumulate = accumulate},

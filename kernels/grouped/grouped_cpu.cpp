@@ -1,4 +1,4 @@
-// Groups one after the other, each a product of its own size.
+// Multiplies the groups one after the other, each by a product of its own size.
 
 #include <cstring>
 
@@ -13,7 +13,7 @@ struct Steps {
   std::int64_t row = 0, group = 0;
 };
 
-/// The shape is one of all rows.
+/// Multiplies each group by a product that can have any size.
 class GroupedOnCpu : public GroupedProduct {
  public:
   GroupedOnCpu(const GemmShape& shape, std::int64_t groups, DType in, DType out)

@@ -16,7 +16,7 @@ struct GroupedLinear {
   enum In : std::size_t { x, offsets, weight, bias };
   enum Out : std::size_t { y };
   static constexpr Count reads{3, 4}, writes{1, 2};
-  /// As Linear's.
+  /// -1: every rank adds the bias. Else 1 on the rank that adds it, and 0 on the others.
   std::int64_t adds_bias = -1;
   std::int64_t even_rows = 0;  ///< rows of all groups together if tokens choose evenly; 0: R
   static constexpr auto fields() {

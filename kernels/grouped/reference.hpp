@@ -5,7 +5,7 @@
 
 namespace ztrain::kernels::reference {
 
-/// y [rows, out] of the rows in groups.
+/// Returns y [rows, out] of the rows in groups.
 inline std::vector<double> grouped_linear(const std::vector<double>& x, const std::vector<double>& w,
                                           const std::vector<double>& bias,
                                           const std::vector<std::int32_t>& offsets, std::int64_t in,

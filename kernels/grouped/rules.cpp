@@ -57,8 +57,8 @@ bool every_rank_adds_group_bias(const Attributes& a) {
   return record_of<GroupedLinear>(a).adds_bias < 0;
 }
 
-// As those of a linear layer. Parts of the rows have offsets of their own. If columns are cut, all ranks have
-// the same offsets. Ranks that divide the experts have the rows of their own experts.
+// These ways are those of a linear layer. Parts of the rows have offsets of their own. If columns are cut,
+// all ranks have the same offsets. Ranks that divide the experts have the rows of their own experts.
 constexpr Way grouped_ways[] = {
     {{by_rows, by_rows, replicated, replicated}, {by_rows}},
     {{replicated, replicated, split(1), split(1)}, {by_columns}, {.says = every_rank_adds_group_bias}},

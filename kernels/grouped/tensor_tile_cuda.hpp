@@ -63,7 +63,7 @@ class Side {
       *reinterpret_cast<uint4*>(to + (y_ + move * apart) * row + x_) = from[move];
   }
 
-  /// Where the square (i, d) begins.
+  /// Returns where the square (i, d) begins.
   static __device__ const Device<T>* square(const Device<T>* from, int i, int d) {
     return from + (turned ? d * row + i : i * row + d);
   }
@@ -83,7 +83,7 @@ struct Shared {
   alignas(128) Device<In> right[2][most];
 };
 
-/// The sums of a warp, which it writes square by square through its patch of shared memory.
+/// Writes the sums of a warp square by square through its patch of shared memory.
 template <class In, class Out, class Sums>
 __device__ void write_sums(const GemmShape& s, const In* bias, Out* c, std::int64_t i0, std::int64_t j0,
                            const Sums (&sums)[down][across], float* patch) {
@@ -109,8 +109,8 @@ __device__ void write_sums(const GemmShape& s, const In* bias, Out* c, std::int6
     }
 }
 
-/// The tile of C that begins at (i0, j0), by a block of `threads`. trans_a and trans_b are the shape's. Rows
-/// of A and B begin on multiples of 16 bytes, and have whole vectors.
+/// Forms the tile of C that begins at (i0, j0), by a block of `threads`. trans_a and trans_b are the shape's.
+/// Rows of A and B begin on multiples of 16 bytes, and have whole vectors.
 template <bool trans_a, bool trans_b, class In, class Out>
 __device__ void multiply(const GemmShape& s, const In* a, const In* b, const In* bias, Out* c,
                          std::int64_t i0, std::int64_t j0) {

@@ -13,10 +13,15 @@ kernels::HeadLossInput<T> head_input(const Binding& b) {
           in_vector<float>(b, Op::token_weights)};
 }
 
+kernels::LossTerms terms_of(const LogitCap& loss) {
+  return {loss.label_smoothing, loss.z_loss};
+}
+
 template <class Record>
 kernels::HeadLossShape head_shape(const Binding& b) {
   const Shape &h = b.in(HeadLoss::h).shape, &weight = b.in(HeadLoss::weight).shape;
-  return {h[0], weight[0], weight[1], b.record<Record>().soft_cap};
+  const auto loss = b.record<Record>();
+  return {h[0], weight[0], weight[1], loss.soft_cap, terms_of(loss)};
 }
 
 // Of an op that gives the gradient of the weight; a frozen weight has none.
@@ -50,6 +55,24 @@ Bound bind_head_loss(const Binding& b) {
   });
 }
 
+Bound bind_head_tokens(const Binding& b) {
+  using Op = HeadTokens;
+  return with_type(b.in(Op::h).dtype, [&]<class T>() -> Bound {
+    const auto head = std::make_shared<kernels::HeadLoss<T>>(b.exec, head_shape<Op>(b));
+    return with_notes({[&exec = b.exec, head, input = head_input<T>(b), nll = out_vector<double>(b, Op::nll),
+                        workspace = out_vector<std::byte>(b, Op::workspace)] {
+                        head->run_tokens(exec, input, nll, workspace);
+                      }},
+                      product_notes(b, head->product()));
+  });
+}
+
+Bound bind_head_coefficients(const Binding& b) {
+  using Op = program::HeadCoefficients;
+  return launch(b, kernels::head_coefficients, in_vector<double>(b, Op::dnll),
+                in_vector<float>(b, Op::token_weights), out_vector<float>(b, Op::coefficients));
+}
+
 Bound bind_head_loss_grad(const Binding& b) {
   using Op = program::HeadLossGrad;
   return with_head_types<Op>(b, [&]<class T, class G>() {
@@ -78,16 +101,19 @@ struct ChunkOf {
 };
 
 kernels::HeadChunkShape chunk_shape(const program::HeadChunk& chunk, const Shape& weight) {
-  return {chunk.rows, weight[1], {chunk.first_word, weight[0]}, chunk.soft_cap};
+  return {chunk.rows,     weight[1],       {chunk.first_word, weight[0]},
+          chunk.soft_cap, terms_of(chunk), chunk.vocabulary};
 }
 
 /// The sums of all members, and targets and weights of the chunk.
 template <class Record>
 kernels::ChunkTokens chunk_tokens(const Binding& b) {
-  const ChunkOf chunk(b.record<Record>());
+  const auto record = b.record<Record>();
+  const ChunkOf chunk(record);
   return {{b.input<kernels::LogitSums>(Record::sums), b.in(Record::sums).shape[0]},
           chunk.of(in_vector<std::int32_t>(b, Record::targets)),
-          chunk.of(in_vector<float>(b, Record::token_weights))};
+          chunk.of(in_vector<float>(b, Record::token_weights)),
+          terms_of(record)};
 }
 
 Bound bind_head_logits(const Binding& b) {
@@ -112,6 +138,12 @@ Bound bind_head_split_loss(const Binding& b) {
                 out_vector<double>(b, Op::nll), out_vector<double>(b, Op::loss));
 }
 
+Bound bind_head_split_tokens(const Binding& b) {
+  using Op = program::HeadSplitTokens;
+  const ChunkOf chunk(b.record<Op>());
+  return launch(b, kernels::head_split_tokens, chunk_tokens<Op>(b), chunk.of(out_vector<double>(b, Op::nll)));
+}
+
 Bound bind_head_logits_grad(const Binding& b) {
   using Op = program::HeadLogitsGrad;
   const auto record = b.record<Op>();
@@ -132,9 +164,12 @@ Bound bind_head_logits_grad(const Binding& b) {
 std::span<const KernelRow> head_kernels() {
   static constexpr KernelRow rows[] = {
       {HeadLoss::op, bind_head_loss, By::library},
+      {HeadTokens::op, bind_head_tokens, By::library},
+      {program::HeadCoefficients::op, bind_head_coefficients},
       {program::HeadLossGrad::op, bind_head_loss_grad, By::library},
       {program::HeadLogits::op, bind_head_logits, By::library},
       {program::HeadSplitLoss::op, bind_head_split_loss},
+      {program::HeadSplitTokens::op, bind_head_split_tokens},
       {program::HeadLogitsGrad::op, bind_head_logits_grad, By::library},
   };
   return rows;

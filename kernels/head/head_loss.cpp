@@ -52,6 +52,7 @@ struct ChunkRows {
   Buffers<T> buffers;
   std::int64_t vocabulary;
   acc_t<T> cap;
+  LossTerms terms;
   const std::int32_t* targets;
   const float* weights;
   const StepScalars* scalars;
@@ -63,7 +64,8 @@ struct ChunkRows {
             targets[i],
             weights[i],
             grad ? scalars->loss_scale : 1,
-            cap};
+            cap,
+            terms};
   }
   void operator()(std::int64_t i) const { buffers.nll[i] = token_loss<T, grad>(row(i), buffers.stride); }
   template <class Threads>
@@ -78,10 +80,15 @@ void chunk_loss(Exec& exec, const HeadLossShape& shape, const HeadLossInput<T>& 
                 const HeadLossChunk& chunk, const Buffers<T>& b, const StepScalars* scalars, double* loss) {
   const std::int64_t vocabulary = shape.vocabulary, rows = chunk.rows;
   const float* weights = input.token_weights.data + chunk.begin;
-  const ChunkRows<T, grad> tokens{
-      b,       vocabulary, static_cast<acc_t<T>>(shape.soft_cap), input.targets.data + chunk.begin,
-      weights, scalars};
+  const ChunkRows<T, grad> tokens{b,
+                                  vocabulary,
+                                  static_cast<acc_t<T>>(shape.soft_cap),
+                                  shape.terms,
+                                  input.targets.data + chunk.begin,
+                                  weights,
+                                  scalars};
   for_shared_rows(exec, rows, threads_for(vocabulary, 4), tokens);
+  if (loss == nullptr) return;
   add_losses(exec, {b.nll, weights, rows, chunk.begin == 0, loss});
 }
 
@@ -129,7 +136,7 @@ std::vector<HeadLossChunk> prepare(Exec& exec, const HeadLossShape& s, DType typ
 }
 
 template <class T>
-void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<double>& loss) {
+void check(const HeadLossShape& s, const HeadLossInput<T>& input) {
   REQUIRE(input.h.rows == s.tokens && input.h.cols == s.width && input.weight.rows == s.vocabulary &&
               input.weight.cols == s.width && input.targets.count == s.tokens &&
               input.token_weights.count == s.tokens,
@@ -137,7 +144,6 @@ void check(const HeadLossShape& s, const HeadLossInput<T>& input, const Vector<d
           "width {}",
           input.h.rows, input.h.cols, input.weight.rows, input.weight.cols, input.targets.count,
           input.token_weights.count, s.tokens, s.vocabulary, s.width);
-  REQUIRE(loss.count == 2, "head loss: the loss has {} elements, not 2", loss.count);
 }
 
 }  // namespace
@@ -156,13 +162,40 @@ HeadLoss<T>::HeadLoss(Exec& exec, const HeadLossShape& shape)
 template <class T>
 void HeadLoss<T>::run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss,
                       Vector<std::byte> workspace) {
-  check(shape_, input, loss);
-  const Buffers<T> b = place<T>(shape_, DType::f32, workspace);
+  check(shape_, input);
+  REQUIRE(loss.count == 2, "head loss: the loss has {} elements, not 2", loss.count);
+  run_chunks(exec, input, {loss.data, nullptr}, workspace);
+}
+
+template <class T>
+void HeadLoss<T>::run_tokens(Exec& exec, const HeadLossInput<T>& input, Vector<double> nll,
+                             Vector<std::byte> workspace) {
+  check(shape_, input);
+  REQUIRE(nll.count == shape_.tokens, "head loss: {} losses for {} tokens", nll.count, shape_.tokens);
+  run_chunks(exec, input, {nullptr, nll.data}, workspace);
+}
+
+template <class T>
+void HeadLoss<T>::run_chunks(Exec& exec, const HeadLossInput<T>& input, const Result& result,
+                             Vector<std::byte> workspace) {
+  Buffers<T> b = place<T>(shape_, DType::f32, workspace);
   for (const HeadLossChunk& chunk : chunks_) {
     chunk.logits->run(exec, input.h.data + chunk.begin * shape_.width, input.weight.data, nullptr, b.logits,
                       b.gemm);
-    chunk_loss<T, false>(exec, shape_, input, chunk, b, nullptr, loss.data);
+    if (result.nll != nullptr) b.nll = result.nll + chunk.begin;
+    chunk_loss<T, false>(exec, shape_, input, chunk, b, nullptr, result.loss);
   }
+}
+
+void head_coefficients(Exec& exec, Vector<const double> dnll, Vector<const float> token_weights,
+                       Vector<float> coefficients) {
+  REQUIRE(dnll.count == token_weights.count && dnll.count == coefficients.count,
+          "head coefficients: {} gradients, {} weights and {} coefficients", dnll.count, token_weights.count,
+          coefficients.count);
+  for_rows(
+      exec, dnll.count, KOKKOS_LAMBDA(const std::int64_t i) {
+        coefficients.data[i] = static_cast<float>(dnll.data[i] * token_weights.data[i]);
+      });
 }
 
 template <class T, class G>
@@ -175,7 +208,8 @@ template <class T, class G>
 void HeadLossGrad<T, G>::run(Exec& exec, const HeadLossInput<T>& input, const StepScalars* scalars,
                              Vector<double> loss, Matrix<T> grad_h, Matrix<G> grad_weight,
                              Vector<std::byte> workspace) {
-  check(shape_, input, loss);
+  check(shape_, input);
+  REQUIRE(loss.count == 2, "head loss: the loss has {} elements, not 2", loss.count);
   const bool fits = grad_weight.rows == shape_.vocabulary && grad_weight.cols == shape_.width;
   REQUIRE(grad_h.rows == shape_.tokens && grad_h.cols == shape_.width &&
               (fits || weight_gradient_ == WeightGradient::none),

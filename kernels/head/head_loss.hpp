@@ -11,6 +11,7 @@
 #include "kernel_interface/step_scalars.hpp"
 #include "kernel_interface/view.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/head/loss_terms.hpp"
 
 namespace ztrain::kernels {
 
@@ -20,6 +21,7 @@ struct HeadLossShape {
   std::int64_t width = 0;
   /// Logits become soft_cap * tanh(logit / soft_cap) (Gemma 2, 2024). 0: they stay as they are.
   double soft_cap = 0;
+  LossTerms terms{};
 };
 
 /// A token of weight 0 is ignored and its target not looked at. A target outside the vocabulary under another
@@ -62,10 +64,25 @@ class HeadLoss {
   /// order (overwritten). workspace: head_loss_workspace_bytes(), aligned to 64.
   void run(Exec& exec, const HeadLossInput<T>& input, Vector<double> loss, Vector<std::byte> workspace);
 
+  /// Writes token_weight * nll of each token, in place of their sums. nll: [tokens].
+  void run_tokens(Exec& exec, const HeadLossInput<T>& input, Vector<double> nll, Vector<std::byte> workspace);
+
  private:
+  /// The sums, or the losses of tokens; the other one is null.
+  struct Result {
+    double *loss, *nll;
+  };
+  void run_chunks(Exec& exec, const HeadLossInput<T>& input, const Result& result,
+                  Vector<std::byte> workspace);
+
   HeadLossShape shape_;
   std::vector<HeadLossChunk> chunks_;
 };
+
+/// coefficients[t] = dnll[t] * token_weights[t]: token weights of HeadLossGrad, whose gradients are then
+/// those of the function of run_tokens' results that has the derivatives dnll.
+void head_coefficients(Exec& exec, Vector<const double> dnll, Vector<const float> token_weights,
+                       Vector<float> coefficients);
 
 /// Loss and the gradients of loss_scale * loss[0]. G is the type of the weight's gradient: (T, G) is (float,
 /// float), (bf16, float), (bf16, bf16), (f16, float), (f16, f16) or (double, double).

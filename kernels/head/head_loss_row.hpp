@@ -66,6 +66,23 @@ void write_gradient(const LossRow<T>& r, acc_t<T> scaled, const Gradient& gradie
   if (known) r.gradient[r.target] = static_cast<T>(at_target);
 }
 
+/// write_gradient of a loss with terms. Exponentials have replaced the logits unless these are capped.
+template <class T>
+void write_gradient_of_terms(const LossRow<T>& r, bool known, acc_t<T> maximum, double sum) {
+  using A = acc_t<T>;
+  const double log_sum = std::log(sum) + static_cast<double>(maximum);
+  const GradientTerms g(r.terms, r.weight * r.scale, sum, log_sum, r.vocabulary);
+  const A factor = known ? static_cast<A>(g.factor) : std::numeric_limits<A>::quiet_NaN(),
+          uniform = static_cast<A>(g.uniform), cap = r.cap;
+  if (cap > 0)
+    write_gradient(r, static_cast<A>(g.one_hot), [=](A x, A one_hot) {
+      return (fast_exp(x - maximum) * factor - uniform - one_hot) * soft_cap_slope(x, cap);
+    });
+  else
+    write_gradient(r, static_cast<A>(g.one_hot),
+                   [=](A x, A one_hot) { return x * factor - uniform - one_hot; });
+}
+
 /// One token's weighted nll, and when grad its logits' gradient scale * weight * (softmax -
 /// one_hot).
 template <class T, bool grad>
@@ -82,9 +99,15 @@ double token_loss(const LossRow<T>& r, std::int64_t stride) {
   const bool known = r.target >= 0 && r.target < r.vocabulary;
   const A maximum = row_maximum(row, stride);
   const A chosen = known ? row[r.target] : std::numeric_limits<A>::quiet_NaN();
+  const double mean = mean_logit(SoleThread(), r);
   // The slope of the cap follows from the logits, so that the exponentials do not replace them.
   const double sum =
       cap > 0 ? row_sum<A, false>(row, stride, maximum) : row_sum<A, grad>(row, stride, maximum);
+  if (!r.terms.plain()) {
+    const double log_sum = std::log(sum) + static_cast<double>(maximum);
+    if constexpr (grad) write_gradient_of_terms(r, known, maximum, sum);
+    return r.weight * loss_with_terms(r.terms, log_sum, static_cast<double>(chosen), mean);
+  }
   if constexpr (grad) {
     const double scaled = r.weight * r.scale;
     const A factor = known ? static_cast<A>(scaled / sum) : chosen;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/head/loss_terms.hpp"
 #include "kernels/launch/fast_exp.hpp"
 #include "kernels/launch/row_packs.hpp"
 
@@ -22,6 +23,7 @@ struct LossRow {
   float weight;
   double scale;      ///< of the gradient
   acc_t<T> cap = 0;  ///< HeadLossShape::soft_cap
+  LossTerms terms{};
 };
 
 /// Caps a row of `words` logits in place.
@@ -83,6 +85,32 @@ KOKKOS_INLINE_FUNCTION void write_gradient(const Threads& threads, const LossRow
   }
 }
 
+/// write_gradient of a loss with terms.
+template <class T, class Threads>
+KOKKOS_INLINE_FUNCTION void write_gradient_of_terms(const Threads& threads, const LossRow<T>& r,
+                                                    acc_t<T> maximum, double sum) {
+  using A = acc_t<T>;
+  const double log_sum = std::log(sum) + static_cast<double>(maximum);
+  const GradientTerms g(r.terms, r.weight * r.scale, sum, log_sum, r.vocabulary);
+  const bool known = r.target >= 0 && r.target < r.vocabulary;
+  const A factor = known ? static_cast<A>(g.factor) : std::numeric_limits<A>::quiet_NaN();
+  for (std::int64_t j = threads.rank(); j < r.vocabulary; j += threads.size()) {
+    const A x = r.logits[j], share = fast_exp(x - maximum) * factor - static_cast<A>(g.uniform);
+    const A slope = r.cap > 0 ? soft_cap_slope(x, r.cap) : A(1);
+    r.gradient[j] = static_cast<T>(slope * (j == r.target ? share - static_cast<A>(g.one_hot) : share));
+  }
+}
+
+/// Returns the mean of a row's logits, in every thread; 0 if labels are not smoothed.
+template <class T, class Threads>
+KOKKOS_INLINE_FUNCTION double mean_logit(const Threads& threads, const LossRow<T>& r) {
+  if (r.terms.label_smoothing == 0) return 0;
+  double sum = 0;
+  for (std::int64_t j = threads.rank(); j < r.vocabulary; j += threads.size())
+    sum += static_cast<double>(r.logits[j]);
+  return threads.sum(sum) / static_cast<double>(r.vocabulary);
+}
+
 /// The token's weighted nll, in every thread.
 template <class T, bool grad, class Threads>
 KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T>& r) {
@@ -109,6 +137,14 @@ KOKKOS_INLINE_FUNCTION double token_loss(const Threads& threads, const LossRow<T
   }
   const A maximum = threads.maximum(mine.maximum);
   const double sum = threads.sum(static_cast<double>(mine.sum * fast_exp(mine.maximum - maximum)));
+  if (!r.terms.plain()) {
+    const double mean = mean_logit(threads, r), log_sum = std::log(sum) + static_cast<double>(maximum);
+    if constexpr (grad) {
+      threads.sync();  // a gradient may take the place of a logit that another thread adds to the mean
+      write_gradient_of_terms(threads, r, maximum, sum);
+    }
+    return r.weight * loss_with_terms(r.terms, log_sum, static_cast<double>(chosen), mean);
+  }
   if constexpr (grad)
     r.cap > 0 ? write_gradient<true>(threads, r, maximum, sum)
               : write_gradient<false>(threads, r, maximum, sum);

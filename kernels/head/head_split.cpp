@@ -24,17 +24,33 @@ struct SumRow {
   const std::int32_t* targets;
   LogitSums* sums;
   A cap;
+  double smoothing;
+  std::int64_t vocabulary;
 
   ZTRAIN_FUNCTION double chosen(std::int64_t i) const {
     const std::int64_t word = targets[i] - first;
     return word >= 0 && word < words ? static_cast<double>(logits[i * stride + word]) : not_chosen;
+  }
+  /// In every thread.
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION double smoothly_chosen(const Threads& threads, std::int64_t i) const {
+    if (smoothing == 0) return chosen(i);
+    double sum = 0;
+    for (std::int64_t j = threads.rank(); j < words; j += threads.size())
+      sum += static_cast<double>(logits[i * stride + j]);
+    sum = threads.sum(sum);
+    if (targets[i] < 0 || targets[i] >= vocabulary) return std::numeric_limits<double>::quiet_NaN();
+    const double own = chosen(i);
+    return smoothing / static_cast<double>(vocabulary) * sum +
+           (own == not_chosen ? 0 : (1 - smoothing) * own);
   }
   void operator()(std::int64_t i) const {
     A* const row = logits + i * stride;
     if (cap > 0) cap_logits(row, words, cap);
     std::fill_n(row + words, stride - words, std::numeric_limits<A>::lowest());
     const A maximum = row_maximum(row, stride);
-    sums[i] = {static_cast<double>(maximum), row_sum<A, false>(row, stride, maximum), chosen(i)};
+    sums[i] = {static_cast<double>(maximum), row_sum<A, false>(row, stride, maximum),
+               smoothly_chosen(SoleThread(), i)};
   }
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
@@ -45,7 +61,8 @@ struct SumRow {
       mine.add(load_logits(logits + i * stride, at, words));
     const A maximum = threads.maximum(mine.maximum);
     const double sum = threads.sum(static_cast<double>(mine.sum * fast_exp(mine.maximum - maximum)));
-    if (threads.rank() == 0) sums[i] = {static_cast<double>(maximum), sum, chosen(i)};
+    const double target = smoothly_chosen(threads, i);
+    if (threads.rank() == 0) sums[i] = {static_cast<double>(maximum), sum, target};
   }
 };
 
@@ -53,6 +70,7 @@ struct SumRow {
 struct JoinedSums {
   const LogitSums* sums;
   std::int64_t members, tokens;
+  LossTerms terms;
 
   ZTRAIN_FUNCTION LogitSums of(std::int64_t i) const {
     LogitSums all{not_chosen, 0, not_chosen};
@@ -65,6 +83,10 @@ struct JoinedSums {
     for (std::int64_t m = 0; m < members; ++m) {
       const LogitSums& one = sums[m * tokens + i];
       all.sum += one.sum * fast_exp(one.maximum - all.maximum);
+    }
+    if (terms.label_smoothing > 0) {
+      all.chosen = 0;
+      for (std::int64_t m = 0; m < members; ++m) all.chosen += sums[m * tokens + i].chosen;
     }
     if (all.chosen == not_chosen) all.chosen = std::numeric_limits<double>::quiet_NaN();
     return all;
@@ -81,7 +103,12 @@ struct LossOfToken {
       return;
     }
     const LogitSums all = joined.of(i);
-    nll[i] = weights[i] * (std::log(all.sum) + (all.maximum - all.chosen));
+    if (joined.terms.z_loss == 0) {
+      nll[i] = weights[i] * (std::log(all.sum) + (all.maximum - all.chosen));
+      return;
+    }
+    const double log_sum = std::log(all.sum) + all.maximum;
+    nll[i] = weights[i] * (log_sum - all.chosen + joined.terms.z_loss * log_sum * log_sum);
   }
 };
 
@@ -98,6 +125,7 @@ struct GradientRow {
   const float* weights;
   const StepScalars* scalars;
   A cap;
+  std::int64_t vocabulary;
 
   template <class Each>
   ZTRAIN_FUNCTION void write(std::int64_t i, const Each& each) const {
@@ -110,6 +138,7 @@ struct GradientRow {
     const LogitSums all = joined.of(i);
     const double scaled = weights[i] * scalars->loss_scale;
     const bool known = all.chosen == all.chosen;
+    if (!joined.terms.plain()) return write_terms(i, all, known, scaled, each);
     const A factor = known ? static_cast<A>(scaled / all.sum) : std::numeric_limits<A>::quiet_NaN();
     const A maximum = static_cast<A>(all.maximum);
     const std::int64_t word = targets[i] - first;
@@ -121,6 +150,22 @@ struct GradientRow {
       each([&](std::int64_t j) { out[j] = static_cast<T>(gradient(j) * soft_cap_slope(row[j], cap)); });
     else
       each([&](std::int64_t j) { out[j] = static_cast<T>(gradient(j)); });
+  }
+  template <class Each>
+  ZTRAIN_FUNCTION void write_terms(std::int64_t i, const LogitSums& all, bool known, double scaled,
+                                   const Each& each) const {
+    const GradientTerms g(joined.terms, scaled, all.sum, std::log(all.sum) + all.maximum, vocabulary);
+    const A* const row = logits + i * stride;
+    T* const out = to + i * stride;
+    const A factor = known ? static_cast<A>(g.factor) : std::numeric_limits<A>::quiet_NaN(),
+            maximum = static_cast<A>(all.maximum), uniform = static_cast<A>(g.uniform),
+            one_hot = static_cast<A>(g.one_hot);
+    const std::int64_t word = targets[i] - first;
+    each([&](std::int64_t j) {
+      const A share = fast_exp(row[j] - maximum) * factor - uniform;
+      const A slope = cap > 0 ? soft_cap_slope(row[j], cap) : A(1);
+      out[j] = static_cast<T>((j == word ? share - one_hot : share) * slope);
+    });
   }
   void operator()(std::int64_t i) const {
     write(i, [&](const auto& element) {
@@ -166,16 +211,24 @@ void HeadLogits<T>::run(Exec& exec, Matrix<const T> h, Matrix<const T> weight,
                              shape_.words.first,
                              targets.data,
                              sums.data,
-                             static_cast<acc_t<T>>(shape_.soft_cap)};
+                             static_cast<acc_t<T>>(shape_.soft_cap),
+                             shape_.terms.label_smoothing,
+                             shape_.vocabulary};
   for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
+}
+
+void head_split_tokens(Exec& exec, const ChunkTokens& tokens, Vector<double> nll) {
+  const std::int64_t rows = tokens.weights.count;
+  for_rows(
+      exec, rows,
+      LossOfToken{
+          {tokens.sums.data, tokens.sums.count / rows, rows, tokens.terms}, tokens.weights.data, nll.data});
 }
 
 void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<double> nll,
                      Vector<double> loss) {
-  const std::int64_t rows = tokens.weights.count;
-  for_rows(exec, rows,
-           LossOfToken{{tokens.sums.data, tokens.sums.count / rows, rows}, tokens.weights.data, nll.data});
-  add_losses(exec, {nll.data, tokens.weights.data, rows, !add, loss.data});
+  head_split_tokens(exec, tokens, nll);
+  add_losses(exec, {nll.data, tokens.weights.data, tokens.weights.count, !add, loss.data});
 }
 
 template <class T, class G>
@@ -216,11 +269,12 @@ void HeadLogitsGrad<T, G>::run(Exec& exec, Matrix<acc_t<T>> logits, const ChunkT
                            logits.cols,
                            shape_.words.count,
                            shape_.words.first,
-                           {tokens.sums.data, tokens.sums.count / shape_.tokens, shape_.tokens},
+                           {tokens.sums.data, tokens.sums.count / shape_.tokens, shape_.tokens, shape_.terms},
                            tokens.targets.data,
                            tokens.weights.data,
                            scalars,
-                           static_cast<acc_t<T>>(shape_.soft_cap)};
+                           static_cast<acc_t<T>>(shape_.soft_cap),
+                           std::max<std::int64_t>(shape_.vocabulary, 1)};
   for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
   grad_h_->run(exec, to, weight.data, nullptr, grad_h.data, workspace.data);
   if (grad_weight_) grad_weight_->run(exec, to, h.data, nullptr, grad_weight.data, workspace.data);

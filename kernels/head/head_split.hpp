@@ -24,7 +24,9 @@ struct Words {
 struct LogitSums {
   double maximum;  ///< of its logits
   double sum;      ///< of exp(logit - maximum)
-  double chosen;   ///< the target's logit where it is one of its words; else the lowest double
+  /// The target's logit where it is one of its words; else the lowest double. Where labels are smoothed, its
+  /// part of the logits' mean under the smoothed labels instead, or NaN for a target that is no word.
+  double chosen;
 };
 static_assert(sizeof(LogitSums) == logit_sums_width * sizeof(double));
 
@@ -33,6 +35,8 @@ struct HeadChunkShape {
   std::int64_t tokens = 0, width = 0;
   Words words;
   double soft_cap = 0;  ///< as HeadLossShape::soft_cap
+  LossTerms terms{};
+  std::int64_t vocabulary = 0;  ///< words of all members, where labels are smoothed
 };
 
 /// Logits of a chunk and their sums.
@@ -59,6 +63,7 @@ struct ChunkTokens {
   Vector<const LogitSums> sums;
   Vector<const std::int32_t> targets;
   Vector<const float> weights;
+  LossTerms terms{};
 };
 
 /// loss[0] (+)= sum of weight * nll, loss[1] (+)= sum of weights, in fp64; added to what is there where add
@@ -66,6 +71,9 @@ struct ChunkTokens {
 /// of HeadLossInput.
 void head_split_loss(Exec& exec, const ChunkTokens& tokens, bool add, Vector<double> nll,
                      Vector<double> loss);
+
+/// nll[t] = weight * nll of the tokens of a chunk. nll: [tokens]. The same bits on every member.
+void head_split_tokens(Exec& exec, const ChunkTokens& tokens, Vector<double> nll);
 
 /// The gradients of a chunk: of this rank's words for the weight, and this rank's part of the sum over ranks
 /// for h.

@@ -34,12 +34,17 @@ inline HeadLossResult head_loss(const HeadLossShape& s, const HeadLossInput<doub
     double sum = 0;
     for (const double value : logit) sum += std::exp(value - maximum);
     const double lse = maximum + std::log(sum);
-    r.loss += weight * (lse - logit[in.targets.data[t]]);
+    const double smoothing = s.terms.label_smoothing, words = static_cast<double>(s.vocabulary);
+    double mean = 0;
+    for (const double value : logit) mean += value / words;
+    r.loss += weight * (lse - (1 - smoothing) * logit[in.targets.data[t]] - smoothing * mean +
+                        s.terms.z_loss * lse * lse);
     r.weight += weight;
     for (std::int64_t v = 0; v < s.vocabulary; ++v) {
       const double capped = s.soft_cap > 0 ? logit[v] / s.soft_cap : 0;
+      const double share = std::exp(logit[v] - lse) * (1 + 2 * s.terms.z_loss * lse) - smoothing / words;
       const double g =
-          weight * (std::exp(logit[v] - lse) - (v == in.targets.data[t] ? 1 : 0)) * (1 - capped * capped);
+          weight * (share - (v == in.targets.data[t] ? 1 - smoothing : 0)) * (1 - capped * capped);
       for (std::int64_t d = 0; d < s.width; ++d) {
         r.grad_h[t * s.width + d] += g * in.weight.data[v * s.width + d];
         r.grad_weight[v * s.width + d] += g * h[d];

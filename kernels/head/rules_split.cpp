@@ -8,6 +8,7 @@
 
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/record.hpp"
+#include "kernels/head/rules.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/tape.hpp"
@@ -20,7 +21,8 @@ struct Head {
   const std::string& name;
   HeadLossSplit split;
   AxisSet axes;
-  TensorId h, weight, targets, token_weights, loss;
+  TensorId h, weight, targets, token_weights;
+  TensorId result;  ///< the loss, or the losses of tokens
   Action action;
 };
 
@@ -68,8 +70,10 @@ TensorId add(Program& p, const Head& head, const char* what, DType dtype, Shape 
 template <class Record>
 Op& emit(Program& p, const Head& head, const Chunk& chunk, bool accumulate, std::vector<TensorId> inputs,
          std::vector<TensorId> outputs) {
-  return add_op(p, Record{{head.split, chunk.begin, chunk.rows, head.split.first_word, accumulate}},
-                head.name, head.action, std::move(inputs), std::move(outputs));
+  return add_op(
+      p,
+      Record{{head.split, chunk.begin, chunk.rows, head.split.first_word, head.split.vocabulary, accumulate}},
+      head.name, head.action, std::move(inputs), std::move(outputs));
 }
 
 Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
@@ -85,22 +89,31 @@ Logits emit_logits(Program& p, const Head& head, const Chunk& chunk) {
   return {logits, all};
 }
 
+void emit_tokens(Program& p, const Head& head, const Chunk& chunk, TensorId sums) {
+  std::vector<TensorId> inputs{sums, head.targets, head.token_weights};
+  if (chunk.begin > 0) inputs.push_back(head.result);
+  emit<HeadSplitTokens>(p, head, chunk, false, std::move(inputs), {head.result});
+}
+
 void emit_loss(Program& p, const Head& head, const Chunk& chunk, TensorId sums) {
   const TensorId nll = add(p, head, "nll", DType::f64, {chunk.rows});
   std::vector<TensorId> inputs{sums, head.targets, head.token_weights};
-  if (chunk.begin > 0) inputs.push_back(head.loss);
-  emit<HeadSplitLoss>(p, head, chunk, chunk.begin > 0, std::move(inputs), {head.loss, nll});
+  if (chunk.begin > 0) inputs.push_back(head.result);
+  emit<HeadSplitLoss>(p, head, chunk, chunk.begin > 0, std::move(inputs), {head.result, nll});
 }
 
+using EmitResult = void (*)(Program&, const Head&, const Chunk&, TensorId sums);
+
+template <EmitResult emit_result>
 void split_head_forward(Program& program, const Operands& operands, const model::Node& node) {
   const Head head = head_of(node, operands);
   for (const Chunk& chunk : chunks_of(program, head))
-    emit_loss(program, head, chunk, emit_logits(program, head, chunk).sums);
+    emit_result(program, head, chunk, emit_logits(program, head, chunk).sums);
 }
 
-void split_head_adjoint(Tape& t, const model::Node& n) {
+/// Emits the gradients of a head, and its result where emit_result is not null.
+void split_gradients(Tape& t, const model::Node& n, const Head& head, EmitResult emit_result) {
   Program& p = t.program();
-  const Head head = head_of(n, {t.tensors(n.inputs), {t.tensor(n.outputs[0])}, t.action()});
   const model::ValueId weight = n.inputs[HeadLoss::weight];
   const bool weight_grad = t.wants(weight);
   GradientTarget dw = weight_grad ? t.target(weight) : GradientTarget{};
@@ -109,7 +122,7 @@ void split_head_adjoint(Tape& t, const model::Node& n) {
   const DType type = p.tensor(head.h).dtype, gradient = weight_grad ? p.tensor(dw.tensor).dtype : type;
   for (const Chunk& chunk : chunks_of(p, head)) {
     const Logits logits = emit_logits(p, head, chunk);
-    emit_loss(p, head, chunk, logits.sums);
+    if (emit_result != nullptr) emit_result(p, head, chunk, logits.sums);
     const TensorId workspace =
         t.workspace(n.name, head_split_grad_bytes(chunk.rows, w[0], w[1], type, gradient, p.target));
     Op& op = emit<HeadLogitsGrad>(
@@ -123,6 +136,17 @@ void split_head_adjoint(Tape& t, const model::Node& n) {
     dw.accumulate = true;
   }
   if (addend != no_tensor) t.pass(n.inputs[HeadLoss::h], addend);
+}
+
+void split_head_adjoint(Tape& t, const model::Node& n) {
+  const Head head = head_of(n, {t.tensors(n.inputs), {t.tensor(n.outputs[0])}, t.action()});
+  split_gradients(t, n, head, emit_loss);
+}
+
+void split_tokens_adjoint(Tape& t, const model::Node& n) {
+  Head head = head_of(n, {t.tensors(n.inputs), {t.tensor(n.outputs[0])}, t.action()});
+  head.token_weights = emit_coefficients(t, n);
+  split_gradients(t, n, head, nullptr);
 }
 
 /// Logits of the `rows` tokens of a chunk by this rank's words.
@@ -152,6 +176,10 @@ constexpr Way split_loss_ways[] = {
     {{by_rows, by_rows, by_rows}, {partial, by_rows}},
 };
 
+constexpr Way split_tokens_ways[] = {
+    {{by_rows, by_rows, by_rows}, {by_rows}},
+};
+
 constexpr Way logits_grad_ways[] = {
     {{by_rows, by_rows, by_rows, replicated, by_rows, by_rows, replicated},
      {by_rows, nothing, nothing, partial}},
@@ -166,12 +194,17 @@ std::span<const OpType> head_split_ops() {
       {.record = record<HeadLossSplit>(),
        .adjoint = split_head_adjoint,
        .forward_with_gradient = true,
-       .forward = split_head_forward},
+       .forward = split_head_forward<emit_loss>},
+      {.record = record<HeadTokensSplit>(),
+       .adjoint = split_tokens_adjoint,
+       .forward = split_head_forward<emit_tokens>,
+       .kept = true},
       {.record = record<HeadLogits>(),
        .flops = logits_flops,
        .workspace = logits_workspace,
        .ways = logits_ways},
       {.record = record<HeadSplitLoss>(), .ways = split_loss_ways},
+      {.record = record<HeadSplitTokens>(), .ways = split_tokens_ways},
       {.record = record<HeadLogitsGrad>(), .flops = logits_grad_flops, .ways = logits_grad_ways},
   };
   return rows;

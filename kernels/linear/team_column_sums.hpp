@@ -29,7 +29,7 @@ struct TeamColumnSums {
   bool accumulate;
   const std::int32_t* offsets = nullptr;  ///< where groups of rows begin; null: all rows are one
 
-  /// Teams of each group.
+  /// Returns the number of teams of each group.
   KOKKOS_INLINE_FUNCTION std::int64_t blocks() const { return (dy.cols + column_block - 1) / column_block; }
 
   KOKKOS_INLINE_FUNCTION void operator()(const ThreadsTeam& team) const {

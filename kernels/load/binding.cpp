@@ -1,6 +1,4 @@
-#include "base/error.hpp"
 #include "engine/dispatch.hpp"
-#include "kernels/elementwise/copies.hpp"
 #include "kernels/load/load.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/step/step_metrics.hpp"
@@ -8,23 +6,19 @@
 namespace ztrain::engine {
 namespace {
 
-template <class T>
-Bound bind_counts_of(const Binding& b) {
-  const Matrix<double> counts = out_matrix<double>(b, program::ExpertCounts::counts);
-  std::vector<Matrix<const T>> layers;
-  for (std::size_t i = 0; i < b.op.inputs.size(); ++i) layers.push_back(in_matrix<T>(b, i));
-  return {[&exec = b.exec, layers, counts] {
-    for (std::size_t i = 0; i < layers.size(); ++i)
-      kernels::count_experts<T>(exec, layers[i],
-                                {counts.data + static_cast<std::int64_t>(i) * counts.cols, counts.cols});
-  }};
-}
-
 Bound bind_expert_counts(const Binding& b) {
-  return b.in(0).dtype == DType::f64 ? bind_counts_of<double>(b) : bind_counts_of<float>(b);
+  return with_sum_type(b.in(0).dtype, [&]<class T>() -> Bound {
+    std::vector<Matrix<const T>> layers;
+    for (std::size_t i = 0; i < b.op.inputs.size(); ++i) layers.push_back(in_matrix<T>(b, i));
+    return {[&exec = b.exec, layers, counts = out_matrix<double>(b, program::ExpertCounts::counts)] {
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        kernels::count_experts<T>(exec, layers[i],
+                                  {counts.data + static_cast<std::int64_t>(i) * counts.cols, counts.cols});
+    }};
+  });
 }
 
-/// The losses of micro-batches, [M, 2], as the terms of two sums.
+/// Losses of micro-batches, [M, 2], as the terms of two sums.
 struct Terms {
   std::vector<const double*> balance, z;
 };
@@ -49,17 +43,14 @@ Bound bind_experts_partials(const Binding& b) {
   }};
 }
 
-template <class T>
-Bound bind_move_of(const Binding& b) {
+Bound bind_move_biases(const Binding& b) {
   using Op = program::MoveBiases;
   const Op record = b.record<Op>();
-  return launch(b, kernels::move_biases<T>, in_matrix<double>(b, Op::counts),
-                b.input<StepScalars>(Op::scalars), record.speed,
-                kernels::ChoiceBiases<T>{b.output<T>(Op::moved), record.stride});
-}
-
-Bound bind_move_biases(const Binding& b) {
-  return b.out(0).dtype == DType::f64 ? bind_move_of<double>(b) : bind_move_of<float>(b);
+  return with_sum_type(b.out(0).dtype, [&]<class T>() {
+    return launch(b, kernels::move_biases<T>, in_matrix<double>(b, Op::counts),
+                  b.input<StepScalars>(Op::scalars), record.speed,
+                  kernels::ChoiceBiases<T>{b.output<T>(Op::moved), record.stride});
+  });
 }
 
 }  // namespace

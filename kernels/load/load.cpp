@@ -1,5 +1,6 @@
 #include "kernels/load/load.hpp"
 
+#include "kernels/launch/instances.hpp"
 #include "kernels/launch/rows.hpp"
 
 namespace ztrain::kernels {
@@ -51,7 +52,7 @@ void move_biases(Exec& exec, Matrix<const double> counts, const StepScalars* sca
         const double* const of_layer = counts.data + layer * counts.cols;
         double sum = 0;
         for (std::int64_t e = 0; e < counts.cols; ++e) sum += of_layer[e];
-        // Both sides are whole numbers, so the comparison is exact.
+        // A mean might be rounded. These are whole numbers, whose comparison is exact.
         const double over = of_layer[expert] * static_cast<double>(counts.cols) - sum;
         T& bias = biases.data[layer * biases.stride + expert];
         if (over < 0) bias += static_cast<T>(speed);
@@ -59,11 +60,9 @@ void move_biases(Exec& exec, Matrix<const double> counts, const StepScalars* sca
       });
 }
 
-template void count_experts<float>(Exec&, Matrix<const float>, Vector<double>);
-template void count_experts<double>(Exec&, Matrix<const double>, Vector<double>);
-template void move_biases<float>(Exec&, Matrix<const double>, const StepScalars*, double,
-                                 ChoiceBiases<float>);
-template void move_biases<double>(Exec&, Matrix<const double>, const StepScalars*, double,
-                                  ChoiceBiases<double>);
+ZTRAIN_INSTANCE(count_experts, float)
+ZTRAIN_INSTANCE(count_experts, double)
+ZTRAIN_INSTANCE(move_biases, float)
+ZTRAIN_INSTANCE(move_biases, double)
 
 }  // namespace ztrain::kernels

@@ -2,7 +2,6 @@
 // Counts how the tokens of a step are spread over the experts of each layer, and moves the biases of the
 // choice by these counts.
 
-#include "base/dtype.hpp"
 #include "kernel_interface/experts_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "kernel_interface/view.hpp"
@@ -10,8 +9,8 @@
 
 namespace ztrain::kernels {
 
-/// counts[e] = the sum over rows of sums[row, e], e in [0, counts.count). sums: a row for each micro-batch. T
-/// in {float, double}.
+/// Computes counts[e], the sum over rows of sums[row, e], e in [0, counts.count). sums: a row for each
+/// micro-batch. T in {float, double}.
 template <class T>
 void count_experts(Exec& exec, Matrix<const T> sums, Vector<double> counts);
 

@@ -18,14 +18,13 @@ kernels::RopeScaling scaling_of(const RopeTable& r) {
 Bound bind_rope_table(const Binding& b) {
   using Op = RopeTable;
   const auto record = b.record<Op>();
-  const auto make = [&]<class A>() {
+  return with_sum_type(b.out(Op::table).dtype, [&]<class A>() {
     const auto table = out_matrix<A>(b, Op::table);
     REQUIRE(record.width == 0 || record.width == table.cols, "rope_table: the table has {} columns, not {}",
             table.cols, record.width);
     return launch(b, kernels::rope_table<A>, in_vector<std::int32_t>(b, Op::positions),
                   kernels::rope_frequencies(scaling_of(record), table.cols), table);
-  };
-  return b.out(Op::table).dtype == DType::f64 ? make.operator()<double>() : make.operator()<float>();
+  });
 }
 
 Bound bind_rope(const Binding& b) {

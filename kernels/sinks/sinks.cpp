@@ -22,7 +22,7 @@ KOKKOS_INLINE_FUNCTION void multiply(T* x, acc_t<T> factor, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) x[i] = static_cast<T>(load(x[i]) * factor);
 }
 
-/// log(exp(a) + exp(b)).
+/// Returns log(exp(a) + exp(b)).
 template <class A>
 KOKKOS_INLINE_FUNCTION A log_of_both(A a, A b) {
   const A most = a > b ? a : b, least = a > b ? b : a;

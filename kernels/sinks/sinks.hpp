@@ -31,9 +31,10 @@ struct Sinks {
 template <class T>
 void add_sinks(Exec& exec, Sinks<T> sinks, Matrix<T> o, Matrix<acc_t<T>> lse);
 
-/// dsinks: of all heads, 0 for those that are not at hand; added to what is there if accumulate is set. o and
-/// lse are those with sinks. Sums are formed in fp64, in an order that depends on shapes alone. workspace:
-/// sinks_backward_workspace_bytes(T, heads), aligned to 64. (T, G) as of other gradients of parameters.
+/// Computes dsinks of all heads, 0 for heads that are not at hand, or adds it to dsinks if accumulate is
+/// set. o and lse are those with sinks. Sums are formed in fp64, in an order that depends on shapes alone.
+/// workspace: sinks_backward_workspace_bytes(T, heads), aligned to 64. (T, G) as of other gradients of
+/// parameters.
 template <class T, class G>
 void sinks_backward(Exec& exec, Sinks<T> sinks, Matrix<const T> o, Matrix<const acc_t<T>> lse,
                     Matrix<const T> dout, Vector<G> dsinks, bool accumulate, void* workspace);

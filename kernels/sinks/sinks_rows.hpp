@@ -10,7 +10,7 @@
 
 namespace ztrain::kernels {
 
-/// The inner product of n elements, by one thread of a CPU.
+/// Returns the inner product of n elements, by one thread of a CPU.
 template <class T>
 [[gnu::noinline]] acc_t<T> inner_product(const T* __restrict x, const T* __restrict y, std::int64_t n) {
   acc_t<T> sum = 0;
@@ -26,7 +26,7 @@ template <class T>
   return sum;
 }
 
-/// The sum of dsink over a block of sink_tokens tokens, for one head: row [block, head].
+/// Sums dsink over a block of sink_tokens tokens, for one head: row [block, head].
 template <class T>
 struct SinkTerms {
   const T* sinks;  ///< of the heads at hand
@@ -38,7 +38,7 @@ struct SinkTerms {
   KOKKOS_INLINE_FUNCTION std::int64_t end(std::int64_t begin) const {
     return begin + sink_tokens < tokens ? begin + sink_tokens : tokens;
   }
-  /// The part of the softmax that the sink has.
+  /// Returns the part of the softmax that the sink has.
   KOKKOS_INLINE_FUNCTION acc_t<T> share(std::int64_t token, std::int64_t head) const {
     return std::exp(load(sinks[head]) - lse[token * heads + head]);
   }

@@ -27,9 +27,12 @@ struct StepPartials {
   static constexpr Count reads{0, any_number}, writes = 1;
   std::int64_t losses = 0;   ///< how many inputs are losses
   bool counts_loss = false;  ///< this rank reports the loss for those that computed the same
+  /// A loss is of all tokens of its micro-batch: ranks that share these have the same one.
+  bool of_micro_batches = false;
   static constexpr auto fields() {
     return std::tuple{Given{"losses", &StepPartials::losses},
-                      Given{"counts_loss", &StepPartials::counts_loss}};
+                      Given{"counts_loss", &StepPartials::counts_loss},
+                      Unusual{"of_micro_batches", &StepPartials::of_micro_batches}};
   }
 };
 /// partials StepPartial [ranks], scalars, (overflows fp64 [1]) -> scalars. A step with overflows is not taken

@@ -27,6 +27,7 @@
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
 #include "program/jobs/compile.hpp"
+#include "program/passes/units.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
@@ -114,6 +115,12 @@ void check_for_ranks(telemetry::Console& console, config::Deck deck, const plan:
   check_memory(console, question, machine);
 }
 
+/// Checks what no number of ranks would make legal.
+void check_for_any_ranks(const config::Deck& deck, model::Graph graph) {
+  const plan::Machine machine = plan::machine_of(deck);
+  program::group_parameters(graph, plan::least_job(deck, machine.ranks_per_node, machine.target).units);
+}
+
 void print_data(telemetry::Console& console, const std::string& path, const config::Deck& deck,
                 const data::Datasets& data) {
   const auto rows = [](const std::vector<data::RowSet>& sets) {
@@ -126,6 +133,9 @@ void print_data(telemetry::Console& console, const std::string& path, const conf
                             data.vocab_size));
   for (const auto& [what, value] : train::lines_on_data(deck, data, true))
     console.print(fmt::format("{:<10} {}\n", what, value));
+  if (const std::string idle = config::device_note(deck, plan::device_kind(plan::machine_of(deck).target));
+      !idle.empty())
+    console.print(fmt::format("{:<10} note: {}\n", "device", idle));
 }
 
 /// Looks for token ids outside the vocabulary, which would otherwise end a run in its middle.
@@ -161,13 +171,8 @@ void check_weights(telemetry::Console& console, const config::Deck& deck, const 
   for (const model::Parameter& p : graph.parameters)
     parameters.push_back({p.name, p.shape, {}, p.unit, p.decay, p.trainable, p.adapter});
   const auto of_model = std::ranges::count(graph.parameters, false, &model::Parameter::adapter);
-  const bool leaves_head = config::is_explicit(deck, "model.tie_word_embeddings");
   const std::int64_t bytes =
-      checkpoint::require_weights(deck.model.from, parameters,
-                                  {.leaves_head = leaves_head,
-                                   .added = checkpoint::added_rows(deck),
-                                   .may_lack = checkpoint::drawn_parameters(deck.model),
-                                   .architecture = &config::find_architecture(deck.model.family)});
+      checkpoint::require_weights(deck.model.from, parameters, checkpoint::import_options(deck));
   console.print(
       fmt::format("{}: the {} tensors of the model, {}\n", deck.model.from, of_model, format_bytes(bytes)));
 }
@@ -233,9 +238,13 @@ int check(const Invocation& call) {
       call.console.print(fmt::format("{}: its data and weights are not looked at\n", path));
       for (const std::string& note : config::notes_on_variables(deck))
         call.console.print(fmt::format("note: {}\n", note));
+      if (deck.run.epochs > 0)
+        call.console.print(
+            fmt::format("note: run.epochs = {}: how many steps these are is not known without the data\n",
+                        deck.run.epochs));
     }
-    if (ranks == 0) plan::require_cuts(deck);
     const model::Graph graph = plan::training_graph(deck);
+    if (ranks == 0) check_for_any_ranks(deck, graph);
     print_trained(call.console, deck, graph);
     if (files == config::Files::here && !deck.model.from.empty()) check_weights(call.console, deck, graph);
     if (ranks > 0)

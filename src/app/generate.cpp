@@ -79,15 +79,17 @@ void run(const Invocation& call, const GenerateArguments& a) {
       [&](std::span<const float> rows) {
         if (logits) logits->write({reinterpret_cast<const char*>(rows.data()), rows.size_bytes()});
       }};
-  for (std::size_t p = 0; p < r.prompts.size(); ++p) {
-    options.stream = p;
+  const auto go_on = [&](const Tokens& prompt) {
     printer.begin(a.prompt);
-    const generate::End end = generator.generate(r.prompts[p], options, listener);
+    const generate::End end = generator.generate(prompt, options, listener);
     printer.end();
+    ++options.stream;
     if (end == generate::End::full)
       console.print_error(fmt::format("the context of {} tokens is full ({}): --max-length allows for more\n",
                                       r.generator.capacity, r.capacity_from));
-  }
+  };
+  for (const Tokens& prompt : r.prompts) go_on(prompt);
+  for (Tokens prompt; a.follow && !(prompt = next_prompt(session, r)).empty();) go_on(prompt);
   session.agree("writing the logits", [&] {
     if (logits) logits->close();
   });
@@ -117,6 +119,8 @@ int generate(const Invocation& call) {
   GenerateArguments a;
   parser.option("model", a.model, "a folder step_N, or one with config.json and safetensors files")
       .required()
+      .local_path();
+  parser.option("--base", a.base, "folder of the weights beside which a checkpoint was trained, if moved")
       .local_path();
   parser.option("--prompt", a.prompt, "text to continue (models of bytes)");
   parser.option("--prompt-ids", a.prompt_ids, "token ids to continue, comma-separated");
@@ -149,6 +153,8 @@ int generate(const Invocation& call) {
               "what ranks on GPUs exchange weights by; else as the run did (device.communicator)")
       .one_of({"auto", "nccl", "mpi"});
   parser.flag("--ids", a.ids, "print token ids for a text too");
+  parser.flag("--follow", a.follow,
+              "go on with prompts from standard input, a line of token ids each, until it ends");
   parser
       .option("--logits", a.logits,
               "file for the logits of every token of the prompts: fp32, little-endian, [tokens, vocabulary]")

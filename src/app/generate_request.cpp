@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -25,6 +26,8 @@ namespace ztrain::app {
 namespace {
 
 constexpr std::int64_t largest_prompts = 1 << 28;  ///< bytes; 40 million tokens
+/// Most tokens that the cache has room for if prompts follow and --max-length does not say how many.
+constexpr std::int64_t following = 8192;
 
 Tokens ids_of_line(const std::string& line, const std::string& where) {
   Tokens ids;
@@ -69,6 +72,8 @@ std::vector<Tokens> prompts_of(const GenerateArguments& a, std::int64_t vocabula
   REQUIRE(
       given == 1,
       "give one of: a text with --prompt, token ids with --prompt-ids, or a file of them with --prompt-file");
+  REQUIRE(!a.follow || a.prompt.empty(),
+          "--follow reads token ids: give the first as ids too, with --prompt-ids");
   REQUIRE(a.prompt.empty() || vocabulary == data::text_vocab,
           "the model's vocabulary has {} tokens and ztrain has no tokenizer for it: give token ids with "
           "--prompt-ids, or use tools/generate.py",
@@ -91,8 +96,8 @@ void require_eos(const Tokens& eos, std::int64_t vocabulary) {
 
 /// Makes the cache large enough for what is asked for, up to the model's context.
 void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
-  generate::Context context =
-      a.max_length > 0 ? generate::Context{a.max_length, "--max-length"} : generate::context_of(r.source);
+  job::Context context =
+      a.max_length > 0 ? job::Context{a.max_length, "--max-length"} : job::context_of(r.source);
   const config::Model& m = r.source.deck.model;
   const bool table = config::find_architecture(m.family).style.learned_positions;
   if (table && m.max_position_embeddings < context.positions)
@@ -109,6 +114,9 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
           "--max-length {} (a model may do poorly beyond what it was trained on)",
           longest, context.positions, context.from, longest + a.options.tokens);
   r.generator.capacity = longest + std::min(a.options.tokens, context.positions - longest);
+  if (a.follow)  // prompts that follow may be longer
+    r.generator.capacity = std::max(
+        r.generator.capacity, a.max_length > 0 ? context.positions : std::min(following, context.positions));
   r.capacity_from = context.from;
 }
 
@@ -137,7 +145,7 @@ void require_pipeline(const GenerateArguments& a, const config::Model& model, in
 }
 
 /// Makes the request, at rank 0. The folder's files count only for what the command line leaves open.
-GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source, int ranks) {
+GenerateRequest decide(const GenerateArguments& a, job::ModelSource source, int ranks) {
   GenerateRequest r{std::move(source), {}, {}, a.options, {}};
   r.prompts = prompts_of(a, r.source.deck.model.vocab_size);
   r.generator.dtype = a.dtype.empty() ? r.source.dtype : dtype_from(a.dtype);
@@ -149,7 +157,7 @@ GenerateRequest decide(const GenerateArguments& a, generate::ModelSource source,
   r.generator.tensor = static_cast<int>(a.tensor);
   r.generator.pipeline = static_cast<int>(a.pipeline);
   if (a.eos) require_eos(*a.eos, r.source.deck.model.vocab_size);
-  r.options.eos = a.eos ? *a.eos : generate::eos_of(r.source);
+  r.options.eos = a.eos ? *a.eos : job::eos_of(r.source);
   return r;
 }
 
@@ -162,7 +170,7 @@ std::string to_text(const GenerateRequest& r) {
                                   {"eos", r.options.eos}});
 }
 
-GenerateRequest from_text(const std::string& text, generate::ModelSource source) {
+GenerateRequest from_text(const std::string& text, job::ModelSource source) {
   const auto said = parse_json(text);
   GenerateRequest r{std::move(source), said.at("prompts"), said.at("generator"), {}, {}};
   said.at("tokens").get_to(r.options.tokens);
@@ -173,7 +181,7 @@ GenerateRequest from_text(const std::string& text, generate::ModelSource source)
 }  // namespace
 
 GenerateRequest make_request(const runtime::Session& session, const GenerateArguments& arguments) {
-  generate::ModelSource source = generate::open_model(session, arguments.model);
+  job::ModelSource source = job::open_model(session, arguments.model, arguments.base);
   if (!arguments.communicator.empty()) source.deck.device.communicator = arguments.communicator;
   std::optional<GenerateRequest> decided;
   const std::string text = session.from_rank_0(session.agree("reading the prompts", [&] {
@@ -185,6 +193,22 @@ GenerateRequest make_request(const runtime::Session& session, const GenerateArgu
   }));
   if (decided) return *std::move(decided);
   return from_text(text, std::move(source));
+}
+
+Tokens next_prompt(const runtime::Session& session, const GenerateRequest& r) {
+  const std::string where = "standard input";
+  const std::string text = session.from_rank_0(session.agree("reading the next prompt", [&]() -> std::string {
+    std::string line;
+    if (session.rank() != 0 || !std::getline(std::cin, line)) return "";
+    const Tokens ids = ids_of_line(line, where);
+    REQUIRE(!ids.empty(), "{}: a prompt of no tokens", where);
+    require_in_vocabulary(ids, r.source.deck.model.vocab_size, where + ": ");
+    REQUIRE(std::ssize(ids) <= r.generator.capacity,
+            "{}: a prompt has {} tokens, more than the {} that there is room for: give --max-length", where,
+            ids.size(), r.generator.capacity);
+    return line;
+  }));
+  return ids_of_line(text, where);
 }
 
 }  // namespace ztrain::app

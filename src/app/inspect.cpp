@@ -85,6 +85,16 @@ std::string said(const json& metadata, const char* key, const char* otherwise = 
   return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
+/// Returns a line on the weights that the checkpoint does not hold, or "".
+std::string frozen_text(const json& metadata) {
+  if (!metadata.contains(checkpoint::frozen_key)) return "";
+  const json& frozen = metadata.at(checkpoint::frozen_key);
+  const std::string from = said(frozen, "from");
+  return fmt::format("frozen     hash {}, of {}: {} that are not in the checkpoint\n", said(frozen, "hash"),
+                     from.empty() ? "weights drawn from seed " + said(frozen, "seed") : from,
+                     count_text(std::ssize(frozen.value("parameters", json::object())), "tensor"));
+}
+
 std::string proven_text(const json& metadata) {
   const std::string step = said(metadata, "proven_step", "-1");
   return step == "-1" ? "no step" : "step " + step;
@@ -127,10 +137,10 @@ std::string text_of(const Inspected& found, const InspectOptions& options) {
       "proven     {} (of the checkpoints before it, the newest whose weights gave finite gradients); best "
       "validation "
       "loss {}\n"
-      "written by ztrain {}, mesh {}, strategy {}\ndeck       hash {}; --deck prints it\n{}",
+      "written by ztrain {}, mesh {}, strategy {}\ndeck       hash {}; --deck prints it\n{}{}",
       options.folder, said(m, "step"), said(m, "run_steps"), said(m, "optimizer_steps"), said(m, "samples"),
       said(m, "tokens"), proven_text(m), said(m, "best_validation_loss", "none"), said(m, "version"),
-      mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), states_text(found));
+      mesh_of(m), said(m, "strategy"), said(m, "deck_hash"), frozen_text(m), states_text(found));
   for (const FileInfo& file : found.files)
     text += fmt::format("{:<50} {:>12}\n", file.name, format_bytes(file.bytes));
   if (options.tensors)

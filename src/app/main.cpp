@@ -38,10 +38,13 @@ struct Command {
   Product product = Product::text;
 };
 
-constexpr std::array<Command, 11> commands{{
+constexpr std::array<Command, 13> commands{{
     {"check", "DECK [--ranks N] [--without-files]",
      "validate a deck, its data and weights; with ranks also mesh, batch and memory", app::check},
     {"deck", "[--markdown]", "print a commented template of a deck", app::deck},
+    {"translate", "FILE... [--ranks N] [--to DECK]",
+     "a commented deck from configurations of DeepSpeed, Accelerate, TRL, axolotl, torchtitan",
+     app::translate},
     {"plan", "DECK [--ranks N] [--fit] [--compare] [--json] [--sbatch], or --parameters COUNT [--ranks N]",
      "memory, traffic and time of a job before it runs; what makes it fit; its script for SLURM", app::plan},
     {"ranks", "DECK --most N [--per-node N]", "how many ranks, up to so many, the deck takes", app::ranks},
@@ -49,6 +52,8 @@ constexpr std::array<Command, 11> commands{{
      "speed of a step on random tokens, and where its time goes", app::bench},
     {"links", "[--mebibytes N]", "how fast the nodes of a job reach each other", app::links},
     {"generate", "MODEL --prompt TEXT", "continue a text", app::generate},
+    {"evaluate", "MODEL --data FILE ... | --choices FILE [--json]",
+     "loss and perplexity on files, or accuracy in multiple choice", app::evaluate},
     {"export", "CHECKPOINT --to FOLDER", "the weights as a Hugging Face model", app::export_model,
      Product::files},
     {"inspect", "CHECKPOINT [--tensors] [--deck] [--json]", "what it holds: step, mesh, sizes, tensors",
@@ -66,7 +71,9 @@ std::string usage() {
     text += fmt::format("  ztrain {} {}\n      {}\n", c.name, c.takes, c.help);
   return text +
          "\nBehind a DECK, --section.key=value gives any of its keys, and wins over the file; docs/inputs.md "
-         "lists them.\n`ztrain COMMAND --help` has each of its options.\n"
+         "lists them.\n`ztrain COMMAND --help` has each of its options. With --all, errors name all that "
+         "they "
+         "list.\n"
          "Under MPI: mpirun -np 8 ztrain DECK, or srun ztrain DECK.\n";
 }
 
@@ -168,14 +175,15 @@ int version() {
 
 /// Does the whole work of a rank once MPI has started.
 int run_rank(const runtime::Session& session, telemetry::Watchdog& watchdog,
-             const std::vector<std::string>& words) try {
+             std::vector<std::string> words) try {
+  const bool all = std::erase(words, "--all") > 0;
   RankConsole console(session, watchdog);  // after the session, because threads inherit the blocked signals
   watchdog.beat("reading the command line");
   int code = 1;
   try {
-    code = dispatch(session, console.get(), watchdog, words);
+    code = dispatch(session, console.get(), watchdog, std::move(words));
   } catch (const runtime::AgreedError& e) {
-    console.get().print_error(fmt::format("ztrain: {}\n", e.what()));
+    console.get().print_error(fmt::format("ztrain: {}\n", all ? e.what() : with_short_lists(e.what())));
   }
   kernels::finalize_backend();
   if (code != 0) runtime::end_all(session, code);

@@ -146,6 +146,7 @@ Option Parser::option(const std::string& name, T& value, const std::string& doc)
 }
 
 template Option Parser::option(const std::string&, std::string&, const std::string&);
+template Option Parser::option(const std::string&, std::vector<std::string>&, const std::string&);
 template Option Parser::option(const std::string&, int&, const std::string&);
 template Option Parser::option(const std::string&, std::int64_t&, const std::string&);
 template Option Parser::option(const std::string&, std::uint64_t&, const std::string&);

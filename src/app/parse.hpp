@@ -45,8 +45,8 @@ class Parser {
 
   /// Adds an option. A name without "--" is a positional word. `value` outlives the parser, and only parse()
   /// writes it. T is std::string, int, std::int64_t, std::uint64_t, double, std::vector<std::int32_t>
-  /// (numbers with commas between), or a std::optional of the last. Empty texts and numbers that T does not
-  /// hold are refused.
+  /// (numbers with commas between), a std::optional of the last, or std::vector<std::string> (words up to the
+  /// next option). Empty texts and numbers that T does not hold are refused.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& doc);
   void flag(const std::string& name, bool& value, const std::string& doc);

@@ -13,6 +13,7 @@
 #include "base/json.hpp"
 #include "config/text/load.hpp"
 #include "plan/report.hpp"
+#include "plan/setup.hpp"
 #include "plan/zero_paper.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -27,8 +28,6 @@ constexpr double most_seconds = 600;
 /// for.
 constexpr std::size_t most_compared_ops = 40'000;
 
-constexpr int most_ranks = 1 << 20;
-
 struct Options {
   std::string deck;
   int ranks = 0;
@@ -40,7 +39,7 @@ struct Options {
 void declare(Parser& parser, Options& o) {
   parser.option("deck", o.deck, "the deck").local_path();
   parser.option("--ranks", o.ranks, "ranks of the job; the product of a deck's mesh may say it")
-      .range(1, most_ranks);
+      .range(1, plan::most_job_ranks);
   parser.flag("--json", o.json, "print one JSON object");
   parser.flag("--sbatch", o.sbatch, "print the script of a SLURM job instead: nodes, tasks, memory, time");
   parser.flag("--fit", o.fit,
@@ -70,7 +69,8 @@ int ranks_of(const Options& o, const std::vector<std::string>& overrides) {
   std::int64_t product = 1;
   for (const std::int64_t degree : {m.pipeline, m.replicate, m.shard, m.context, m.tensor}) {
     product *= std::max<std::int64_t>(degree, 1);
-    REQUIRE(product <= most_ranks, "{}: the mesh has more than {} ranks", o.deck, most_ranks);
+    REQUIRE(product <= plan::most_job_ranks, "{}: the mesh has more than {} ranks", o.deck,
+            plan::most_job_ranks);
   }
   return static_cast<int>(product);
 }
@@ -84,14 +84,38 @@ plan::Question question_of(const Options& o, const std::vector<std::string>& ove
   return q;
 }
 
+plan::Watch watch_of(std::size_t compiled_ops, telemetry::Phase& phase) {
+  return {plan::candidates_for(compiled_ops), most_seconds, [&phase](const auto& text) { phase.at(text); }};
+}
+
+/// Searches for settings of a deck that does not go together with the ranks, and plans the fastest. `why` is
+/// the message that refused the deck, which is thrown if nothing is found.
+void plan_fastest(plan::Plan& plan, const std::string& why, telemetry::Phase& phase) {
+  plan.search = plan::search_for(plan.question, watch_of(most_compared_ops, phase));
+  if (plan.search->best.empty())
+    fail(
+        "{}{}", why,
+        plan.search->tried == 0 ? "" : "\nother meshes and micro-batches go together with it, and none fits");
+  const auto& overrides = plan.search->best.front().overrides;
+  plan.question.overrides.insert(plan.question.overrides.end(), overrides.begin(), overrides.end());
+  plan.cost = plan::cost_of(plan.question);
+  plan.notes.push_back(
+      fmt::format("this plan is that of the fastest setting, since the deck by itself is refused: {}", why));
+}
+
 /// Makes the plan without the comparisons.
 plan::Plan plan_alone(const Options& o, const std::vector<std::string>& overrides,
                       telemetry::Console& console) {
-  const telemetry::Phase phase(console, "planning");
+  telemetry::Phase phase(console, "planning");
   plan::Plan plan{
       .question = question_of(o, overrides), .cost = {}, .strategies = {}, .fixes = {}, .search = {}};
-  plan.cost = plan::cost_of(plan.question);
   plan.notes = config::notes_on_variables(config::load_deck(o.deck, overrides, config::Files::elsewhere));
+  try {
+    plan.cost = plan::cost_of(plan.question);
+  } catch (const Error& e) {
+    if (!o.fit) throw;
+    plan_fastest(plan, e.what(), phase);
+  }
   return plan;
 }
 
@@ -110,11 +134,8 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
     sums =
         std::async(std::launch::async, plan::with_other_sums, std::cref(plan.question), std::cref(plan.cost));
   }
-  const auto watch = [&] {
-    return plan::Watch(plan::candidates_for(plan.cost.compiled_ops), most_seconds,
-                       [&](const auto& text) { phase.at(text); });
-  };
-  if (o.fit) plan.search = plan::search_for(plan.question, watch());
+  const auto watch = [&] { return watch_of(plan.cost.compiled_ops, phase); };
+  if (o.fit && !plan.search) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
   if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
   if (compare) {

@@ -40,6 +40,24 @@ std::string scaled(double bytes, double step, const std::array<const char*, 5>& 
   return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
 }
 
+/// Neighbouring lines of a text behind the same number of spaces.
+struct Run {
+  std::size_t indent;
+  std::vector<std::string_view> lines;
+};
+
+std::vector<Run> runs_of(std::string_view text) {
+  std::vector<Run> runs;
+  for (std::size_t begin = 0, end = 0; end != text.npos; begin = end + 1) {
+    end = text.find('\n', begin);
+    const std::string_view line = text.substr(begin, end == text.npos ? end : end - begin);
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    if (runs.empty() || runs.back().indent != indent) runs.push_back({indent, {}});
+    runs.back().lines.push_back(line);
+  }
+  return runs;
+}
+
 }  // namespace
 
 std::string format_bytes(Amount bytes) {
@@ -83,6 +101,30 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     if (d < best_distance) best = candidate, best_distance = d;
   }
   return best;
+}
+
+std::string list_lines(const std::vector<std::string>& items, int indent) {
+  std::string text;
+  for (const std::string& item : items) text += fmt::format("\n{:{}}{}", "", indent, item);
+  return text;
+}
+
+std::string with_short_lists(std::string_view message) {
+  constexpr std::size_t most = 12, fewest = 4;  // lines of all lists together, and of each
+  const std::vector<Run> runs = runs_of(message);
+  const auto lists = static_cast<std::size_t>(std::ranges::count_if(
+      runs, [](const Run& run) { return run.indent >= 2 && run.lines.size() > fewest; }));
+  const std::size_t share = std::max(fewest, most / std::max<std::size_t>(1, lists));
+  std::string text;
+  for (const auto& [indent, lines] : runs) {
+    const std::size_t shown = indent >= 2 && lines.size() > share ? share - 1 : lines.size();
+    for (std::size_t i = 0; i < shown; ++i) text += fmt::format("{}\n", lines[i]);
+    if (shown < lines.size())
+      text += fmt::format("{:{}}and {} more, which the same command with --all names\n", "", indent,
+                          lines.size() - shown);
+  }
+  text.pop_back();
+  return text;
 }
 
 std::string markdown_cell(std::string_view text) {

@@ -49,6 +49,13 @@ bool glob_match(std::string_view pattern, std::string_view text);
 /// Matches names of parts joined by dots in the same way, but no wildcard matches a dot.
 bool glob_match_parts(std::string_view pattern, std::string_view text);
 
+/// Returns the text as lines of a list in a message: each on a line of its own, behind `indent` spaces.
+std::string list_lines(const std::vector<std::string>& items, int indent);
+
+/// Returns a message whose lists have a dozen lines in all, and say that --all names the rest. A list is
+/// neighbouring lines behind the same number of spaces, two or more.
+std::string with_short_lists(std::string_view message);
+
 /// Text in aligned columns: the first to the left, the others to the right.
 class Table {
  public:

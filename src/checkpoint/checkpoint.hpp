@@ -53,12 +53,17 @@ struct Place {
 inline constexpr int max_files = 256;
 /// Key of the metadata with the loss on held-out data (SaveOptions::keep_best).
 inline constexpr const char* validation_loss_key = "validation_loss";
+/// Key of the metadata with what identifies the data of that loss: losses over other data are not compared.
+inline constexpr const char* validation_of_key = "validation_of";
+/// Key of the metadata of a checkpoint that does not hold its frozen weights (frozen_base.hpp).
+inline constexpr const char* frozen_key = "frozen";
 
 struct SaveOptions {
   int files = 0;                ///< number of shard files; 0: one per node that writes, at most max_files
   int keep = 0;                 ///< number of newest complete checkpoints that stay in the folder; 0: all
   std::int64_t keep_every = 0;  ///< checkpoints of steps that this divides stay as well; 0: none
   int keep_best = 0;  ///< number of checkpoints with the lowest "validation_loss" that stay as well; 0: none
+  std::string validation_of = {};  ///< "validation_of" of the losses that are compared; "": all are
   /// Step of a checkpoint that stays as well, because training is known to go on from it. -1: none.
   std::int64_t proven_step = -1;
   /// Steps of damaged checkpoints. They stay, and no older one is removed because of them. A damaged
@@ -97,7 +102,8 @@ struct Saved {
 /// the last moment, so a crash leaves earlier checkpoints as they were. If any rank fails (full disk, I/O
 /// error, a parameter that no rank owns), every rank throws the same NotSaved, which names the rank and the
 /// file, and step_<step>.tmp is removed. Without room for the tensors nothing is written. If somebody removes
-/// the folder during the save, it is made and written anew, with a warning.
+/// the folder during the save, it is made and written anew, with a warning. Frozen parameters of units whose
+/// "model" no rank names are not held, and metadata then says where they are (frozen_key).
 Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& place,
            std::span<const StateShard> states, const nlohmann::json& metadata,
            const SaveOptions& options = {}, const Progress& progress = {});
@@ -106,6 +112,9 @@ Saved save(const std::filesystem::path& folder, std::int64_t step, const Place& 
 /// Error for a folder that cannot be read.
 std::vector<std::filesystem::path> list(const std::filesystem::path& folder);
 std::optional<std::filesystem::path> newest(const std::filesystem::path& folder);
+/// Returns the checkpoint with the lowest "validation_loss", of equal ones the newest, without those of
+/// options.damaged. Losses are compared as options.validation_of says.
+std::optional<std::filesystem::path> best(const std::filesystem::path& folder, const SaveOptions& options);
 /// Returns the step of a path from list() or newest().
 std::int64_t step_of(const std::filesystem::path& checkpoint);
 
@@ -127,16 +136,20 @@ struct LoadOptions {
   Progress progress = {};  ///< bytes of this rank's memory so far; the caller's thread calls it
 };
 
-/// Fills `states` from the checkpoint at path; padding becomes zero. Not collective: each rank calls it for
+/// Fills `states` from the checkpoint at path; padding becomes zero. Weights that are elsewhere stay as they
+/// are. Not collective: each rank calls it for
 /// its Place. Reads the index, and of the shard files the bytes that it needs (rounded out to checksum blocks
 /// when verifying). Needs checkpoint_room of the host's memory besides, and what StateShard::memory says.
 /// "model" converts between floating types (checkpoint/format/convert.hpp). Other states must have the dtype
-/// and granule they had, and those with a granule above 1 load onto the same tensor-parallel slices. Throws
+/// and granule they had, and those with a granule above 1 load onto slices that cut no block. Throws
 /// Error, naming file and parameter, if a parameter is missing, has another shape or is unknown to the
 /// layout, or if a shard file is missing, truncated or damaged (Damaged, checkpoint/format/damaged.hpp). If
 /// the states differ, the Error lists those of both sides (options.others). After an Error `states` holds a
 /// mixture.
-void load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
+///
+/// Returns whether the checkpoint holds all weights. If frozen ones are elsewhere (frozen_key), leaves the
+/// shards of their units as they are, which must have no others. Every rank gets the same answer.
+bool load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
           const LoadOptions& options = {});
 
 }  // namespace ztrain::checkpoint

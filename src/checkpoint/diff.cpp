@@ -5,12 +5,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/format.hpp"
+#include "checkpoint/frozen_base.hpp"
 #include "checkpoint/reader.hpp"
 
 namespace ztrain::checkpoint {
@@ -25,6 +27,9 @@ class Side {
  public:
   explicit Side(const std::filesystem::path& folder) : reader_(folder, true) {
     const Catalog& catalog = reader_.catalog();
+    if (auto base = frozen_base_of(read_metadata(folder), folder.string()))
+      frozen_ = std::move(base->parameters);
+    for (const auto& [name, values] : frozen_) tensors_.emplace_back(weights_state, name);
     for (std::int64_t s = 0; s < std::ssize(catalog.states); ++s)
       for (std::int64_t p = 0; p < std::ssize(catalog.parameters); ++p)
         if (!reader_.pieces(s, p).empty()) {
@@ -52,6 +57,25 @@ class Side {
     for (const PieceRow& piece : pieces(tensor)) reader_.read(piece, wanted, to, as);
   }
 
+  /// Returns the hash of weights that the checkpoint does not hold.
+  std::optional<FrozenValues> frozen(const Tensor& tensor) const {
+    const auto found = frozen_.find(tensor.second);
+    return tensor.first == weights_state && found != frozen_.end() ? std::optional(found->second)
+                                                                   : std::nullopt;
+  }
+  /// Returns the same hash of weights that the checkpoint holds.
+  FrozenValues hashed(const Tensor& tensor, DType dtype) {
+    const ParameterShape shape{.name = tensor.second, .shape = parameter(tensor).shape, .slice = {}};
+    ValueHashes hashes({&shape, 1});
+    std::vector<std::byte> block(static_cast<std::size_t>(items_at_once * size_of(dtype)));
+    for (std::int64_t at = 0, all = elements(shape.shape), n = 0; at < all; at += n) {
+      n = std::min(items_at_once, all - at);
+      read(tensor, {{}, 0, at, n}, block.data(), dtype);
+      hashes.add(0, at, n, block.data(), dtype);
+    }
+    return {dtype, hashes.sums()[0]};
+  }
+
  private:
   std::span<const PieceRow> pieces(const Tensor& tensor) const {
     const auto [state, parameter] = places_.at(tensor);
@@ -59,6 +83,7 @@ class Side {
   }
 
   Reader reader_;
+  std::map<std::string, FrozenValues> frozen_;
   std::vector<Tensor> tensors_;
   std::map<Tensor, std::pair<std::int64_t, std::int64_t>> places_;
 };
@@ -128,7 +153,19 @@ std::string why_not_compared(const Side& a, const Side& b, const Tensor& tensor)
   return "";
 }
 
+/// Compares weights that at least one of the checkpoints does not hold, by their hashes.
+std::string difference_of_frozen(Side& a, Side& b, const Tensor& tensor) {
+  const auto of_a = a.frozen(tensor), of_b = b.frozen(tensor);
+  if (!of_a && !a.has(tensor)) return "the first has none";
+  if (!of_b && !b.has(tensor)) return "the second has none";
+  const DType dtype = (of_a ? *of_a : *of_b).dtype;
+  if ((of_a ? *of_a : a.hashed(tensor, dtype)) == (of_b ? *of_b : b.hashed(tensor, dtype))) return "";
+  return "other frozen weights, by their hashes";
+}
+
 TensorDifference difference(Side& a, Side& b, const Tensor& tensor, const Progress& progress) {
+  if (a.frozen(tensor) || b.frozen(tensor))
+    return {.state = tensor.first, .name = tensor.second, .what = difference_of_frozen(a, b, tensor)};
   TensorDifference found{
       .state = tensor.first, .name = tensor.second, .what = why_not_compared(a, b, tensor)};
   if (!found.what.empty()) return found;
@@ -154,7 +191,7 @@ Differences diff(const std::filesystem::path& a, const std::filesystem::path& b,
   Side first(a), second(b);
   std::vector<Tensor> tensors = first.tensors();
   for (const Tensor& tensor : second.tensors())
-    if (!first.has(tensor)) tensors.push_back(tensor);
+    if (!first.has(tensor) && !first.frozen(tensor)) tensors.push_back(tensor);
   Differences found;
   for (std::int64_t i = options.part; i < std::ssize(tensors); i += options.parts) {
     TensorDifference one = difference(first, second, tensors[static_cast<std::size_t>(i)], options.progress);

@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "base/parallel.hpp"
+#include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/format/damaged.hpp"
@@ -92,6 +93,23 @@ class Loader {
             fmt::join(wanted, ", "), same_optimizer, advice);
   }
 
+  bool holds_all() const {
+    return std::ranges::none_of(reader_.catalog().parameters, &ParameterEntry::elsewhere);
+  }
+
+  /// Returns whether the weights of a unit are elsewhere.
+  bool is_elsewhere(const StateShard& shard) const {
+    const auto& segments = place_.layout->unit(shard.unit).segments;
+    const auto here = std::ranges::count_if(segments, [&](const Segment& s) {
+      const std::string& name = place_.layout->parameters()[at(s.parameter)].name;
+      return !reader_.catalog().parameters[at(numbers_.at(name))].elsewhere;
+    });
+    REQUIRE(here == 0 || here == std::ssize(segments),
+            "{}: holds what was trained alone, and the run wants frozen weights in one unit with it",
+            where());
+    return here == 0 && !segments.empty();
+  }
+
   /// Calls tell with the bytes that have come.
   void fill(const StateShard& shard, const std::function<void(std::int64_t)>& tell) {
     HostWindow window(shard, window_bytes);
@@ -136,10 +154,10 @@ class Loader {
                 "{}: {} has shape {}, the model's has {}; is [model] another? {}", where(), p.name,
                 to_string(p.shape), to_string(found->second->shape), advice);
     }
-    REQUIRE(missing.empty(), "{}: lacks {} parameters of the model: {}; is [model] another? {}", where(),
-            missing.size(), fmt::join(missing, ", "), advice);
-    REQUIRE(unknown.empty(), "{}: holds {} parameters that the model lacks: {}; is [model] another? {}",
-            where(), unknown.size(), fmt::join(unknown, ", "), advice);
+    REQUIRE(missing.empty(), "{}: lacks {} of the model:{}\nis [model] another? {}", where(),
+            count_text(std::ssize(missing), "parameter"), list_lines(missing, 2), advice);
+    REQUIRE(unknown.empty(), "{}: holds {} that the model lacks:{}\nis [model] another? {}", where(),
+            count_text(std::ssize(unknown), "parameter"), list_lines(unknown, 2), advice);
   }
 
   /// A run of one piece that one thread reads at once.
@@ -257,11 +275,12 @@ class Loader {
             shard.state, parameter.name, name_of(row.type()), name_of(shard.dtype), advice);
     const TensorSlice written =
         slices_of(reader_.catalog().parameters[static_cast<std::size_t>(row.parameter)], row);
-    REQUIRE(granule == 1 || same_slices(written, parameter.slice),
-            "{}: {} of {} is {} and the run wants it {}, but blocks of {} elements do not follow other "
-            "slices; set mesh.tensor to what the checkpoint was written with, or {}",
-            where(), shard.state, parameter.name, describe(written), describe(parameter.slice), granule,
-            advice);
+    REQUIRE(
+        same_slices(written, parameter.slice) || (follow_slices(parameter.shape, written, granule) &&
+                                                  follow_slices(parameter.shape, parameter.slice, granule)),
+        "{}: {} of {} is {} and the run wants it {}, but blocks of {} elements do not follow other "
+        "slices; set mesh.tensor and mesh.expert to what the checkpoint was written with, or {}",
+        where(), shard.state, parameter.name, describe(written), describe(parameter.slice), granule, advice);
   }
 
   fs::path folder_;
@@ -287,18 +306,20 @@ nlohmann::json read_metadata(const fs::path& path) {
   return parsed;
 }
 
-void load(const fs::path& path, const Place& place, std::span<const StateShard> states,
+bool load(const fs::path& path, const Place& place, std::span<const StateShard> all,
           const LoadOptions& options) {
   Loader loader(path, place, options);
   if (options.others == OtherStates::refuse) loader.require_same_trained();
-  loader.require_states(states, options.others);
-  std::int64_t done = 0, total = 0;
-  for (const StateShard& shard : states) {
+  std::vector<StateShard> states;
+  for (const StateShard& shard : all) {
     require_granule(shard.state, shard.granule);
     REQUIRE(shard.unit >= 0 && shard.unit < std::ssize(place.layout->units()),
             "checkpoint: {} names unit {} of {}", shard.state, shard.unit, place.layout->units().size());
-    total += bytes_of(shard, place);
+    if (!loader.is_elsewhere(shard)) states.push_back(shard);
   }
+  loader.require_states(states, options.others);
+  std::int64_t done = 0, total = 0;
+  for (const StateShard& shard : states) total += bytes_of(shard, place);
   const auto tell = [&](std::int64_t came) {
     if (options.progress) options.progress(done + came, total);
   };
@@ -307,6 +328,7 @@ void load(const fs::path& path, const Place& place, std::span<const StateShard> 
     done += bytes_of(shard, place);
     tell(0);
   }
+  return loader.holds_all();
 }
 
 }  // namespace ztrain::checkpoint

@@ -25,7 +25,8 @@ using json = nlohmann::json;
 json to_json(const Catalog& catalog) {
   json states = json::array(), parameters = json::array();
   for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
-  for (const auto& p : catalog.parameters) parameters.push_back({p.name, p.shape, p.frozen, p.begins});
+  for (const auto& p : catalog.parameters)
+    parameters.push_back({p.name, p.shape, p.frozen, p.begins, p.elsewhere});
   return {states, parameters};
 }
 
@@ -35,7 +36,7 @@ Catalog from_json(const json& text) {
     catalog.states.push_back({state[0].get<std::string>(), state[1].get<std::int64_t>()});
   for (const auto& p : text[1])
     catalog.parameters.push_back({p[0].get<std::string>(), p[1].get<Shape>(), p[2].get<bool>(),
-                                  p[3].get<std::vector<std::int64_t>>()});
+                                  p[3].get<std::vector<std::int64_t>>(), p[4].get<bool>()});
   return catalog;
 }
 

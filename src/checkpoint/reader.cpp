@@ -18,9 +18,9 @@ namespace ztrain::checkpoint {
 namespace {
 
 /// Returns the runs of a slice in the whole tensor.
-std::vector<LogicalRun> runs_of(const ParameterEntry& parameter, const TensorSlice& slice, std::int64_t index,
+std::vector<LogicalRun> runs_of(const Shape& shape, const TensorSlice& slice, std::int64_t index,
                                 std::int64_t begin, std::int64_t count) {
-  const Layout alone({{parameter.name, parameter.shape, slice, 0, true}}, {{1}});
+  const Layout alone({{"", shape, slice, 0, true}}, {{1}});
   return alone.logical_runs(0, static_cast<int>(index), begin, count);
 }
 
@@ -52,8 +52,18 @@ std::vector<Copy> overlap(const std::vector<LogicalRun>& written, std::int64_t w
   return copies;
 }
 
-std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow& row, const Wanted& wanted) {
-  const TensorSlice written = slices_of(parameter, row);
+/// Returns the slices of a state that has an item for every `granule` elements. follow_slices is true of
+/// them.
+TensorSlice in_items(const Shape& shape, const TensorSlice& slice, std::int64_t granule) {
+  TensorSlice items{slice.dim, slice.parts, {}, slice.axes};
+  for (int i = 0; slice.parts > 1 && i <= slice.parts; ++i)
+    items.begins.push_back(slice.begin(shape[0], i) * (elements(shape) / shape[0]) / granule);
+  return items;
+}
+
+/// shape: of all items.
+std::vector<Copy> copies_between(const Shape& shape, const TensorSlice& written, const PieceRow& row,
+                                 const Wanted& wanted) {
   if (same_slices(written, wanted.slice)) {
     if (row.tensor_index != wanted.tensor_index) return {};
     // The same slices share whole ranges, in the slice's own indices.
@@ -63,7 +73,7 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
   std::int64_t begin = row.slice_begin, end = begin + row.count;
   if (wanted.slice.parts == 1) {
     // The wanted items are one run of the tensor. A slice may have a run in each of its many rows.
-    const SliceIndex index = slice_index(parameter.shape, written, static_cast<int>(row.tensor_index));
+    const SliceIndex index = slice_index(shape, written, static_cast<int>(row.tensor_index));
     const auto items_before = [&](std::int64_t logical) {
       return logical / index.stride * index.run +
              std::clamp<std::int64_t>(logical % index.stride - index.offset, 0, index.run);
@@ -72,8 +82,8 @@ std::vector<Copy> copies_between(const ParameterEntry& parameter, const PieceRow
     end = std::min(end, items_before(wanted.slice_begin + wanted.count));
     if (begin >= end) return {};
   }
-  return overlap(runs_of(parameter, written, row.tensor_index, begin, end - begin), row.slice_begin,
-                 runs_of(parameter, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
+  return overlap(runs_of(shape, written, row.tensor_index, begin, end - begin), row.slice_begin,
+                 runs_of(shape, wanted.slice, wanted.tensor_index, wanted.slice_begin, wanted.count),
                  wanted.slice_begin);
 }
 
@@ -108,6 +118,14 @@ bool same_slices(const TensorSlice& a, const TensorSlice& b) {
   return (a.dim == b.dim && a.parts == b.parts && a.begins == b.begins) || (a.parts == 1 && b.parts == 1);
 }
 
+bool follow_slices(const Shape& shape, const TensorSlice& slice, std::int64_t granule) {
+  if (granule == 1 || slice.parts == 1) return true;
+  if (slice.dim != 0) return false;
+  for (int i = 1; i < slice.parts; ++i)
+    if (slice.begin(shape[0], i) * (elements(shape) / shape[0]) % granule != 0) return false;
+  return true;
+}
+
 std::vector<ItemRun> runs_of_blocks(const PieceRow& piece, std::int64_t begin, std::int64_t count,
                                     std::int64_t bytes) {
   const std::int64_t first = std::max(begin, piece.slice_begin),
@@ -138,8 +156,17 @@ std::span<const PieceRow> Reader::pieces(std::int64_t state, std::int64_t parame
 
 std::int64_t Reader::read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype) {
   const ParameterEntry& parameter = catalog().parameters[static_cast<std::size_t>(piece.parameter)];
+  const std::int64_t granule = catalog().states[static_cast<std::size_t>(piece.state)].granule;
+  Shape shape = parameter.shape;
+  TensorSlice written = slices_of(parameter, piece);
+  Wanted items = wanted;
+  if (granule > 1 && !same_slices(written, wanted.slice)) {
+    written = in_items(shape, written, granule);
+    items.slice = in_items(shape, wanted.slice, granule);
+    shape = {ceil_div(elements(shape), granule)};
+  }
   std::int64_t found = 0;
-  for (const Copy& copy : copies_between(parameter, piece, wanted)) {
+  for (const Copy& copy : copies_between(shape, written, piece, items)) {
     copy_items(piece, copy.from, copy.count, to + copy.to * size_of(dtype), dtype);
     found += copy.count;
   }

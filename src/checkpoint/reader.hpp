@@ -27,6 +27,10 @@ struct Wanted {
 /// Returns whether both hold the same items in the same order.
 bool same_slices(const TensorSlice& a, const TensorSlice& b);
 
+/// Returns whether no block of `granule` elements of the tensor is in two slices, so that blocks of a slice
+/// are blocks of the tensor.
+bool follow_slices(const Shape& shape, const TensorSlice& slice, std::int64_t granule);
+
 struct ItemRun {
   std::int64_t begin = 0, count = 0;
   bool operator==(const ItemRun&) const = default;

@@ -86,12 +86,14 @@ void sweep(const fs::path& folder, std::vector<std::string>& failures) {
     attempt(path, failures, [&remains = path] { fs::remove_all(remains); });
 }
 
-/// Returns the validation loss of a checkpoint's weights, or nothing if they have none or it cannot be read.
-std::optional<double> validation_loss_of(const fs::path& checkpoint) {
+/// Returns the validation loss of a checkpoint's weights, or nothing if they have none, if it is that of
+/// other data, or if it cannot be read.
+std::optional<double> validation_loss_of(const fs::path& checkpoint, const std::string& data) {
   try {
     const auto metadata = parse_json(
         read_file((checkpoint / config::checkpoint_metadata_file).string(), config::largest_metadata),
         checkpoint.string(), {.bytes = config::largest_metadata});
+    if (!data.empty() && metadata.value(validation_of_key, data) != data) return std::nullopt;
     return metadata.at(validation_loss_key).get<double>();
   } catch (const std::exception&) {
     return std::nullopt;
@@ -99,11 +101,11 @@ std::optional<double> validation_loss_of(const fs::path& checkpoint) {
 }
 
 /// Returns the steps of the `most` checkpoints with the lowest validation losses; of equal ones the newest.
-std::set<std::int64_t> best_of(const Found& checkpoints, int most) {
+std::set<std::int64_t> best_of(const Found& checkpoints, int most, const std::string& data) {
   std::vector<std::pair<double, std::int64_t>> losses;
   if (most <= 0) return {};
   for (const auto& [number, path] : checkpoints)
-    if (const auto loss = validation_loss_of(path)) losses.emplace_back(*loss, -number);
+    if (const auto loss = validation_loss_of(path, data)) losses.emplace_back(*loss, -number);
   std::ranges::sort(losses);
   std::set<std::int64_t> best;
   for (std::size_t i = 0; i < losses.size() && i < static_cast<std::size_t>(most); ++i)
@@ -124,7 +126,7 @@ Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions&
   std::erase_if(sound, [&](const auto& checkpoint) {
     return options.damaged.contains(checkpoint.first) && checkpoint.first != written;
   });
-  const std::set<std::int64_t> best = best_of(sound, options.keep_best);
+  const std::set<std::int64_t> best = best_of(sound, options.keep_best, options.validation_of);
   for (const auto& [number, path] : sound) {
     const bool new_enough = options.keep <= 0 || number == written || ++kept <= options.keep;
     const bool every = options.keep_every > 0 && number % options.keep_every == 0;
@@ -170,6 +172,13 @@ std::int64_t step_of(const fs::path& checkpoint) {
 std::optional<fs::path> newest(const fs::path& folder) {
   const auto found = complete(folder);
   return found.empty() ? std::nullopt : std::optional(found.begin()->second);
+}
+
+std::optional<fs::path> best(const fs::path& folder, const SaveOptions& options) {
+  Found found = complete(folder);
+  std::erase_if(found, [&](const auto& checkpoint) { return options.damaged.contains(checkpoint.first); });
+  const std::set<std::int64_t> steps = best_of(found, 1, options.validation_of);
+  return steps.empty() ? std::nullopt : std::optional(found.at(*steps.begin()));
 }
 
 fs::path unfinished_path(const fs::path& folder, std::int64_t step) {

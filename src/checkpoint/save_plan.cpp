@@ -132,10 +132,11 @@ class Planner {
   }
 
   bool writes(const Coordinate& place) const {
-    const Layout& layout = part_of(place).layout;
-    return std::ranges::any_of(layout.units(), [&](const FlatUnit& unit) {
-      return std::ranges::any_of(layout.pieces(unit.unit, place), [&](const Piece& piece) {
-        return owns(place, unit, layout.parameters()[at(piece.parameter)]);
+    const SavePart& part = part_of(place);
+    return std::ranges::any_of(part.states, [&](const StateForm& form) {
+      const Layout& layout = part.layout;
+      return std::ranges::any_of(layout.pieces(form.unit, place), [&](const Piece& piece) {
+        return owns(place, layout.unit(form.unit), layout.parameters()[at(piece.parameter)]);
       });
     });
   }
@@ -199,9 +200,15 @@ std::vector<StateForm> forms_of(std::span<const StateShard> states) {
 
 Catalog catalog_of(const Layout& layout, std::span<const StateForm> states) {
   Catalog catalog;
-  for (const StateForm& s : states) add_state(catalog, {s.state, s.granule});
+  std::set<int> held;  // units whose weights are saved
+  for (const StateForm& s : states) {
+    add_state(catalog, {s.state, s.granule});
+    if (s.state == weights_state) held.insert(s.unit);
+  }
+  // Of a parameter on other stages of the pipeline this rank knows nothing; see merge().
   for (const ParameterShape& p : layout.parameters())
-    catalog.parameters.push_back({p.name, p.shape, !p.trainable, p.slice.begins});
+    catalog.parameters.push_back(
+        {p.name, p.shape, !p.trainable, p.slice.begins, !p.trainable && !held.contains(p.unit)});
   return catalog;
 }
 
@@ -210,10 +217,13 @@ void merge(Catalog& catalog, const Catalog& other) {
   Numbers known = numbers_of(catalog);
   for (const ParameterEntry& p : other.parameters) {
     const auto [number, added] = known.try_emplace(p.name, std::ssize(catalog.parameters));
-    if (added)
+    if (added) {
       catalog.parameters.push_back(p);
-    else
-      require_same(catalog.parameters[at(number->second)], p);
+      continue;
+    }
+    ParameterEntry& entry = catalog.parameters[at(number->second)];
+    require_same(entry, p);
+    entry.elsewhere = entry.elsewhere && p.elsewhere;
   }
 }
 

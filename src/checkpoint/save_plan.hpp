@@ -29,6 +29,7 @@ std::vector<StateForm> forms_of(std::span<const StateShard> states);
 /// state.
 Catalog catalog_of(const Layout& layout, std::span<const StateForm> states);
 /// Adds what `other` names to the catalog. Throws Error if both describe one state or parameter differently.
+/// The weights of a parameter are elsewhere if they are so for both.
 void merge(Catalog& catalog, const Catalog& other);
 
 /// A row without its place in a file.

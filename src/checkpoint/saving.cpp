@@ -117,6 +117,9 @@ void Saving::prepare() const {
 
 void Saving::publish_checkpoint() {
   require_complete(index_);
+  for (const ParameterEntry& p : index_.catalog.parameters)
+    REQUIRE(!p.elsewhere || metadata_->contains(frozen_key), "no rank has {} of {} to save", weights_state,
+            p.name);
   if (!of_nodes()) require_written(unfinished_, index_.files);
   write_index(unfinished_ / index_name, index_, json_text(*metadata_), options_.key);
   PosixFile::open_to_write(unfinished_ / index_name, options_.key).sync();

@@ -1,8 +1,23 @@
 #include "config/adapters.hpp"
 
+#include <cmath>
+
 #include "base/text.hpp"
+#include "config/deck.hpp"
 
 namespace ztrain::config {
+
+WeightForm weight_form(const Lora& lora) {
+  if (lora.quantization == "int8") return {WeightCode::int8};
+  if (lora.quantization == "nf4") return {WeightCode::nf4, lora.double_quantization};
+  if (lora.quantization == "fp4") return {WeightCode::fp4, lora.double_quantization};
+  return {};
+}
+
+double adapter_scale(double alpha, std::int64_t rank, bool rslora) {
+  const auto width = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(width) : width);
+}
 
 bool names_experts(std::string_view name) {
   constexpr std::string_view part = "experts.";
@@ -11,6 +26,10 @@ bool names_experts(std::string_view name) {
 
 std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
+}
+
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
 }
 
 std::string adapted_module(const std::string& layer) {

@@ -8,20 +8,37 @@
 // in one tensor "gate_up_proj", and PEFT adapts tensors. So "experts.gate_up_proj.lora_A.weight" belongs to
 // "experts.gate_proj.lora_B.weight" and to "experts.up_proj.lora_B.weight".
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "base/weight_form.hpp"
+
 namespace ztrain::config {
+
+struct Lora;
+
+/// Returns how frozen weights are kept.
+WeightForm weight_form(const Lora& lora);
 
 // Ends of the names of the factors, and of the weight that they belong to.
 inline constexpr std::string_view lora_a_ending = ".lora_A.weight", lora_b_ending = ".lora_B.weight",
                                   weight_ending = ".weight";
+
+/// Entry of lora.targets that alone stands for all linear layers of the blocks, as in PEFT.
+inline constexpr const char* all_linear = "all-linear";
+
+/// Returns the factor of what an adapter adds: alpha / rank, or with rslora alpha / sqrt(rank).
+double adapter_scale(double alpha, std::int64_t rank, bool rslora);
 
 /// Returns whether a layer's name, or an entry of lora.targets, has the part "experts".
 bool names_experts(std::string_view name);
 
 /// Returns the last part of a module's name: "self_attn.q_proj" -> "q_proj".
 std::string last_part(const std::string& module);
+
+/// Returns the module of a parameter: "lm_head.weight" -> "lm_head".
+std::string module_of(const std::string& parameter);
 
 /// Returns the name that entries of lora.targets and PEFT have for a layer: the gate and the up projection of
 /// experts are "gate_up_proj", and every other layer keeps its name.

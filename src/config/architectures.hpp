@@ -14,10 +14,11 @@ namespace ztrain::config {
 
 /// Values that a deck and a config.json may give to a key.
 enum class KeyRole : std::uint8_t {
-  free,    ///< any value; a deck that does not give it has the key's own default
-  own,     ///< any value; a deck that does not give it has the row's default
-  fixed,   ///< the row's default alone
-  dropped  ///< config.json may say any value, and ztrain trains without it (dropout)
+  free,           ///< any value; a deck that does not give it has the key's own default
+  own,            ///< any value; a deck that does not give it has the row's default
+  fixed,          ///< the row's default alone
+  dropped,        ///< config.json may say any value, and ztrain trains without it (dropout)
+  further_layers  ///< number of layers behind the last one, which predict further tokens: they are left out
 };
 
 /// A key of an architecture. Texts are JSON, which numbers, booleans and words share with TOML.
@@ -126,9 +127,9 @@ const Architecture& find_architecture(std::string_view family);
 
 /// Returns "LlamaForCausalLM, MistralForCausalLM, ...".
 std::string hf_classes();
+/// Returns the families that have an Architecture::dense, with it: "mixtral: mistral, ...".
+std::string upcycled_families();
 
-/// Key of config.json: layers behind the last one, which predict further tokens. ztrain leaves them out.
-inline constexpr const char* further_layers = "num_nextn_predict_layers";
 /// Name of the head's weight in Hugging Face models. A model whose head is tied to the embedding has no such
 /// weight.
 inline constexpr const char* head_weight = "lm_head.weight";

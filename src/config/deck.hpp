@@ -39,6 +39,8 @@ struct Model {
   std::string preset;            ///< "custom" takes the dims below
   /// Folder of a Hugging Face model or a checkpoint, for its dims and its weights to start from.
   std::string from;
+  /// Folder of the weights beside which what `from` holds alone was trained; "": the one that `from` names.
+  std::string base;
   bool trust_config = false;    ///< whether a config.json that asks for code of its own is believed
   std::int64_t add_tokens = 0;  ///< tokens added to the vocabulary of model.from
   std::string new_rows;         ///< mean | normal
@@ -83,7 +85,8 @@ struct Model {
   double attn_logit_softcapping = 0, final_logit_softcapping = 0;  ///< 0: none
   double embedding_multiplier = 1, residual_multiplier = 1;        ///< of what joins the residual stream
   double logits_scaling = 1;                                       ///< logits are divided by it
-  /// Experts of a layer, of those a token goes to, and the width of each; 0: the feed-forward is dense.
+  /// Number of experts of a layer (0: the feed-forward is dense), number that a token goes to, and width of
+  /// each.
   std::int64_t num_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
   /// Width of the expert that all tokens go to, and number of such experts as wide as the others; 0: none.
   std::int64_t shared_expert_intermediate_size = 0, n_shared_experts = 0;
@@ -92,7 +95,8 @@ struct Model {
   std::string scoring_func;          ///< softmax | sigmoid, of the router's logits
   std::string topk_method;           ///< greedy | group_limited_greedy | noaux_tc: how experts are chosen
   std::int64_t n_group = 0,
-               topk_group = 0;      ///< groups of experts, and of those a token chooses from; 0: none
+               topk_group =
+                   0;  ///< number of groups of experts, and of those that a token chooses from; 0: none
   double router_aux_loss_coef = 0;  ///< coefficient of the balance loss
   /// Which layers have experts: every decoder_sparse_step-th but the first first_k_dense_replace and those
   /// listed. See config/layers.hpp.
@@ -115,8 +119,23 @@ struct Experts {
 struct Lora {
   std::int64_t rank = 0;  ///< 0: no adapters
   double alpha = 0, dropout = 0;
-  std::vector<std::string> targets;  ///< globs of module names, or of their last parts
-  bool random_base = false;          ///< whether adapters may stand beside weights that are drawn, not read
+  std::vector<std::string> targets;   ///< globs of module names, or of their last parts
+  bool random_base = false;           ///< whether adapters may stand beside weights that are drawn, not read
+  bool rslora = false;                ///< whether they are scaled by alpha / sqrt(rank), not alpha / rank
+  std::string quantization = "none";  ///< of frozen weights: none | nf4 | fp4 | int8
+  bool double_quantization = true;    ///< scales of nf4 and fp4 are codes of 8 bits
+};
+
+/// What the loss of a token has besides.
+struct Loss {
+  double label_smoothing = 0, z_loss = 0;
+};
+
+/// A loss on pairs of answers, or on answers with labels.
+struct Preference {
+  std::string loss_type;  ///< none | a name of base/preference_loss.hpp
+  double beta = 0, label_smoothing = 0, simpo_gamma = 0, desirable_weight = 0, undesirable_weight = 0;
+  bool is_on() const { return loss_type != "none"; }
 };
 
 struct Batch {
@@ -229,13 +248,18 @@ struct Checkpoint {
   std::int64_t memory_interval = 0;  ///< steps between snapshots
   std::string memory_folder;         ///< a folder in each node's own memory
   std::string resume;                ///< auto | none | a checkpoint's folder
+  std::vector<std::string> changes;  ///< globs of keys that may differ from the checkpoint's deck
   /// Folder of a Hugging Face model written at the end, "" for none; dtype of that model.
   std::string export_to, export_dtype;
+  std::string export_from;      ///< last | best: the checkpoint that is exported
   bool export_adapter = false;  ///< whether the adapters alone are exported, as a PEFT folder
+  bool frozen = false;          ///< whether checkpoints hold the weights that are not trained
 };
 
 struct Evaluation {
   std::int64_t interval = 0, batches = 0;
+  std::int64_t patience = 0;  ///< evaluations without an improvement after which the run ends; 0: none
+  double min_delta = 0;       ///< nats by which a loss must be below the best to be an improvement
 };
 
 struct Metrics {
@@ -305,6 +329,8 @@ struct Deck {
   Model model;
   Experts experts;
   Lora lora;
+  Loss loss;
+  Preference preference;
   Batch batch;
   Mesh mesh;
   PipelineParallel pipeline;

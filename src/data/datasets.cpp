@@ -7,6 +7,8 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/preference_loss.hpp"
+#include "data/rows/joined_rows.hpp"
 
 namespace ztrain::data {
 namespace {
@@ -25,6 +27,11 @@ std::string name_for(const std::string& pattern, const std::vector<Entry>& taken
   return name;
 }
 
+/// Returns what the documents must be for the deck's loss.
+std::string preference_of(const config::Deck& deck) {
+  return deck.preference.is_on() ? std::string(find_pair_loss(deck.preference.loss_type).data()) : "";
+}
+
 std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns, const std::string& key,
                              const Listener& next) {
   std::vector<Entry> entries;
@@ -32,7 +39,8 @@ std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns,
     const std::string own = patterns.size() > 1 ? fmt::format("{}[{}]", key, i) : key;
     next(own);
     entries.push_back({own, name_for(patterns[i], entries),
-                       open_tokens({patterns[i]}, deck.data.format, own, reader_of(deck))});
+                       open_tokens({patterns[i]}, deck.data.format, own, reader_of(deck)),
+                       preference_of(deck)});
   }
   return entries;
 }
@@ -41,7 +49,68 @@ std::vector<Entry> open_train(const config::Deck& deck, const Listener& next) {
   const config::Data& data = deck.data;
   if (!data.weights.empty()) return open_each(deck, data.train, "data.train", next);
   next("data.train");
-  return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train", reader_of(deck))}};
+  return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train", reader_of(deck)),
+           preference_of(deck)}};
+}
+
+std::string name_of(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+/// Returns the files of a source of data.train, in their order.
+Patterns files_of_source(const config::Data& data, std::size_t source, const std::string& key) {
+  return expand_patterns(data.weights.empty() ? data.train : Patterns{data.train[source]}, key);
+}
+
+/// Opens the named files of a source. Folders do not count: of files of one name the first is taken first.
+Entry open_part(const config::Deck& deck, const Entry& source, Patterns& files, const Patterns& names) {
+  Patterns paths;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(files, name, name_of);
+    REQUIRE(found != files.end(), "{}: the run has read '{}', which is not there any more", source.key, name);
+    paths.push_back(*found);
+    files.erase(found);
+  }
+  Entry part = source;
+  part.tokens = open_tokens(paths, deck.data.format, source.key, reader_of(deck));
+  return part;
+}
+
+/// Makes the rows of a source by the parts in which its files joined it; none: all at once. Adds the ends of
+/// the files to `ends`.
+SplitRows rows_of_source(const config::Deck& deck, const Entry& source, Patterns files,
+                         const std::vector<Patterns>& parts, double fraction, std::uint64_t& ends) {
+  SplitRows all;
+  std::vector<std::shared_ptr<const RowSource>> rows;
+  const auto add = [&](const Entry& entry, Patterns names) {
+    const std::uint64_t own_ends = entry.tokens->end_identity();
+    ends = hash_text(hex(own_ends), ends);
+    SplitRows part = make_rows(entry, deck.data, rows.empty() ? fraction : 0, deck.model.vocab_size);
+    RowSet& set = part.train;
+    const std::uint64_t content =
+        hash_text(fmt::format("{} {} {}", set.identity, own_ends, deck.data.sequence));
+    rows.push_back(set.rows);
+    std::vector<FilePart> joined = std::move(all.train.parts);
+    joined.push_back({std::move(names), set.rows->rows(), content, 0});
+    if (joined.size() == 1) {
+      all = std::move(part);
+    } else {
+      all.train.documents += set.documents;
+      all.train.identity = hash_text(hex(set.identity), all.train.identity);
+    }
+    all.train.parts = std::move(joined);
+  };
+  REQUIRE(parts.size() < 2 || source.preference.empty(),
+          "{}: files cannot join a run with preference.loss_type = \"{}\": its reference knows the answers "
+          "that it "
+          "began with",
+          source.key, deck.preference.loss_type);
+  Patterns names(files);
+  std::ranges::transform(files, names.begin(), name_of);
+  if (parts.empty()) add(source, std::move(names));
+  for (const Patterns& part : parts) add(open_part(deck, source, files, part), part);
+  if (rows.size() > 1) all.train.rows = std::make_shared<const JoinedRows>(std::move(rows));
+  return all;
 }
 
 Tokenizer tokenizer_of(const std::vector<Entry>& train, const std::vector<Entry>& validation) {
@@ -112,6 +181,17 @@ std::string warning_on_length(const Entry& entry, const config::Data& data, cons
       counts.dropped > 0 ? "dropped" : "truncated");
 }
 
+void warn(Datasets& sets, std::string warning) {
+  if (!warning.empty()) sets.warnings.push_back(std::move(warning));
+}
+
+void warn_of_vocabulary(Datasets& sets, const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) {
+    warn(sets, warning_on_width(entry, sets.vocab_size));
+    warn(sets, warning_on_vocabulary(entry, sets.vocab_size));
+  }
+}
+
 }  // namespace
 
 Reader reader_of(const config::Deck& deck) {
@@ -124,7 +204,7 @@ std::int64_t vocabulary_of(const config::Deck& deck) {
   return vocabulary(deck, train, tokenizer_of(train, validation));
 }
 
-Datasets open_datasets(const config::Deck& deck, const Listener& next) {
+Datasets open_datasets(const config::Deck& deck, const Listener& next, const FileLists& parts) {
   const double start = now();
   const config::Data& data = deck.data;
   const std::vector<Entry> train = open_train(deck, next);
@@ -136,20 +216,17 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next) {
   REQUIRE(ends.empty() || ends.back() < sets.vocab_size,
           "model.vocab_size ({}) is not above token {}, which ends the texts of the data (eos_id): give more",
           sets.vocab_size, ends.back());
-  const auto warn = [&](std::string warning) {
-    if (!warning.empty()) sets.warnings.push_back(std::move(warning));
-  };
-  for (const auto* entries : {&train, &validation})
-    for (const Entry& entry : *entries) {
-      warn(warning_on_width(entry, sets.vocab_size));
-      warn(warning_on_vocabulary(entry, sets.vocab_size));
-    }
+  for (const auto* entries : {&train, &validation}) warn_of_vocabulary(sets, *entries);
+  config::Deck known = deck;
+  known.model.vocab_size = sets.vocab_size;
   const double fraction = validation.empty() ? data.validation_fraction : 0;
-  for (const Entry& entry : train) {
+  for (std::size_t s = 0; s < train.size(); ++s) {
+    const Entry& entry = train[s];
     next("rows of " + entry.key);
-    sets.ends = hash_text(hex(entry.tokens->end_identity()), sets.ends);
-    SplitRows split = make_rows(entry, data, fraction, sets.vocab_size);
-    warn(warning_on_length(entry, data, split.train.documents));
+    SplitRows split =
+        rows_of_source(known, entry, files_of_source(data, s, entry.key),
+                       parts.empty() ? std::vector<Patterns>{} : parts.at(s), fraction, sets.ends);
+    warn(sets, warning_on_length(entry, data, split.train.documents));
     sets.train.push_back(std::move(split.train));
     if (split.held_out.rows) sets.validation.push_back(std::move(split.held_out));
   }
@@ -161,16 +238,34 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next) {
   return sets;
 }
 
-Sampler make_sampler(const config::Deck& deck, const Datasets& sets) {
+Datasets open_to_evaluate(const config::Deck& deck, const std::vector<std::string>& files,
+                          const std::string& key, std::int64_t tokens, const Listener& next) {
+  const std::vector<Entry> entries = open_each(deck, files, key, next);
+  Datasets sets;
+  sets.tokenizer = tokenizer_of({}, entries);
+  sets.vocab_size = vocabulary(deck, {}, sets.tokenizer);
+  warn_of_vocabulary(sets, entries);
+  for (const Entry& entry : entries) {
+    next("rows of " + entry.key);
+    sets.validation.push_back(make_rows_to_evaluate(entry, deck.data, tokens, sets.vocab_size));
+    warn(sets, warning_on_length(entry, deck.data, sets.validation.back().documents));
+  }
+  return sets;
+}
+
+Sampler make_sampler(const config::Deck& deck, const Datasets& sets, const Course& course) {
   std::vector<std::shared_ptr<const RowSource>> sources;
   for (const RowSet& set : sets.train) sources.push_back(set.rows);
-  return {std::move(sources), deck.data.weights, deck.run.seed};
+  return {std::move(sources), deck.data.weights, deck.run.seed, course};
 }
 
 Identity identity_of(const Datasets& sets) {
   Identity identity;
   for (const RowSet& set : sets.train) identity.train = hash_text(hex(set.identity), identity.train);
-  for (const RowSet& set : sets.validation) identity.validation.emplace_back(set.name, set.identity);
+  for (const RowSet& set : sets.validation) {
+    identity.validation.emplace_back(set.name, set.identity);
+    identity.validation_rows.push_back(set.rows->rows());
+  }
   identity.ends = sets.ends;
   identity.tokenizer = sets.tokenizer.hash;
   identity.chat_template = sets.tokenizer.chat_template_hash;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "data/course.hpp"
 #include "data/rows/row_sets.hpp"
 #include "data/sampler.hpp"
 #include "data/tokens/text_files.hpp"
@@ -23,6 +24,7 @@ struct Identity {
   std::uint64_t train = 0;
   std::uint64_t ends = 0;  ///< hash of the ends of training files, which samples of them can miss
   std::vector<std::pair<std::string, std::uint64_t>> validation;  ///< hash by the set's name
+  std::vector<std::int64_t> validation_rows{};                    ///< number of rows of each of these sets
   std::string tokenizer, chat_template;                           ///< hashes as in Tokenizer
 };
 
@@ -50,13 +52,22 @@ inline void hear_nothing(std::string_view) {}
 /// missing, empty or broken files; for data too short for data.sequence or without a token to predict; for
 /// files that were tokenised differently; for a vocabulary above model.vocab_size; and if model.vocab_size is
 /// 0 and the files do not give it.
-Datasets open_datasets(const config::Deck& deck, const Listener& next = hear_nothing);
+///
+/// If `parts` is not empty, it has the files of each source by the parts in which they joined it. Each part
+/// has rows of its own, and only of the first part something is held out. Throws Error if a file is missing.
+Datasets open_datasets(const config::Deck& deck, const Listener& next = hear_nothing,
+                       const FileLists& parts = {});
+
+/// Opens files to evaluate: a set for each entry, and no more than `tokens` tokens of each. deck.data says
+/// how rows are made. Throws Error as open_datasets does, naming `key`.
+Datasets open_to_evaluate(const config::Deck& deck, const std::vector<std::string>& files,
+                          const std::string& key, std::int64_t tokens, const Listener& next = hear_nothing);
 
 /// Returns the vocab_size that open_datasets would find, without making rows. Throws the same errors.
 std::int64_t vocabulary_of(const config::Deck& deck);
 
-/// Returns the training data in the order of the run.
-Sampler make_sampler(const config::Deck& deck, const Datasets& sets);
+/// Returns the training data in the order of the run; without a course that of a new run.
+Sampler make_sampler(const config::Deck& deck, const Datasets& sets, const Course& course = {});
 
 Identity identity_of(const Datasets& sets);
 /// Returns one hash of the whole identity.

@@ -72,4 +72,11 @@ Mixture::Draw Mixture::operator()(std::int64_t sample) const {
   return {turn.source, sample / period * shares_[turn.source] + turn.before};
 }
 
+std::int64_t Mixture::drawn(std::size_t source, std::int64_t samples) const {
+  const auto period = static_cast<std::int64_t>(period_.size());
+  const std::int64_t begun = std::count_if(period_.begin(), period_.begin() + samples % period,
+                                           [&](const Turn& turn) { return turn.source == source; });
+  return samples / period * shares_[source] + begun;
+}
+
 }  // namespace ztrain::data

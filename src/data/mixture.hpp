@@ -27,6 +27,8 @@ class Mixture {
   };
   /// Returns the draw of sample >= 0.
   Draw operator()(std::int64_t sample) const;
+  /// Returns the draws of a source among the first `samples` samples.
+  std::int64_t drawn(std::size_t source, std::int64_t samples) const;
 
   std::size_t sources() const { return shares_.size(); }
 

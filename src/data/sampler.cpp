@@ -2,16 +2,29 @@
 
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/hash.hpp"
-#include "data/rows/permutation.hpp"
 
 namespace ztrain::data {
 
 Sampler::Sampler(std::vector<std::shared_ptr<const RowSource>> sources, const std::vector<double>& weights,
-                 std::int64_t seed)
+                 std::int64_t seed, const Course& course)
     : sources_(std::move(sources)),
       mixture_(weights.empty() ? std::vector<std::int64_t>{1} : shares_of(weights), seed),
-      key_(hash_text("data order", static_cast<std::uint64_t>(seed))) {}
+      from_(course.from) {
+  const std::uint64_t key = hash_text("data order", static_cast<std::uint64_t>(seed));
+  for (std::size_t s = 0; s < sources_.size(); ++s) {
+    SourceCourse source;
+    source.parts = {{{}, sources_[s]->rows(), 0, 0}};
+    source.sources = static_cast<std::int64_t>(sources_.size());
+    source.place = static_cast<std::int64_t>(s);
+    if (!course.sources.empty()) source = course.sources.at(s);
+    ASSERT(source.rows() == sources_[s]->rows(), "source '{}' has {} rows, and its course {}", source.name,
+           sources_[s]->rows(), source.rows());
+    drawn_.push_back(source.drawn);
+    orders_.emplace_back(source, key);
+  }
+}
 
 std::int64_t Sampler::rows_per_epoch() const {
   std::int64_t rows = 0;
@@ -20,11 +33,8 @@ std::int64_t Sampler::rows_per_epoch() const {
 }
 
 Sampler::Draw Sampler::draw(std::int64_t index) const {
-  const auto [source, number] = mixture_(index);
-  const std::int64_t rows = sources_[source]->rows();
-  const auto epoch = static_cast<std::uint64_t>(number / rows);
-  const Permutation order(rows, key_, epoch * mixture_.sources() + source);
-  return {source, order(number % rows)};
+  const auto [source, number] = mixture_(index - from_);
+  return {source, orders_[source](drawn_[source] + number)};
 }
 
 void Sampler::fill(std::int64_t first, std::int64_t micro, const MicroBatch& out) const {

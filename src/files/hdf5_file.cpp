@@ -247,7 +247,8 @@ void Hdf5File::write(const std::string& name, const Shape& shape, std::span<cons
   check(H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "write", name);
 }
 
-std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) const {
+template <class T>
+std::vector<T> Hdf5File::read_all(const std::string& name, Shape& shape, std::int64_t type) const {
   const Quiet quiet;
   const Guard guard(path_.native());
   const auto [dataset, fault] = open_dataset(file_, name.c_str());
@@ -260,13 +261,22 @@ std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) 
   shape.assign(extent.begin(), extent.end());
   const hssize_t items = H5Sget_simple_extent_npoints(space);
   const hsize_t stored = H5Dget_storage_size(dataset);
-  REQUIRE(items >= 0 && static_cast<hsize_t>(items) <= stored / sizeof(std::int64_t),
+  REQUIRE(items >= 0 && static_cast<hsize_t>(items) <= stored / sizeof(T),
           "{}: is damaged: {} has {} items, and {} bytes are there for them", path_.string(), name, items,
           stored);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(elements(shape)));
+  std::vector<T> values(static_cast<std::size_t>(elements(shape)));
   if (!values.empty())
-    check(H5Dread(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "read", name);
+    check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), "read", name);
   return values;
+}
+
+std::vector<std::int64_t> Hdf5File::read(const std::string& name, Shape& shape) const {
+  return read_all<std::int64_t>(name, shape, H5T_NATIVE_INT64);
+}
+
+std::vector<double> Hdf5File::read_doubles(const std::string& name) const {
+  Shape shape;
+  return read_all<double>(name, shape, H5T_NATIVE_DOUBLE);
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& text) {

@@ -63,6 +63,7 @@ class Hdf5File {
 
   void write(const std::string& name, const Shape& shape, std::span<const std::int64_t> values);
   std::vector<std::int64_t> read(const std::string& name, Shape& shape) const;
+  std::vector<double> read_doubles(const std::string& name) const;
   /// Attributes of the root group.
   void set_attribute(const std::string& name, const std::string& text);
   std::string attribute(const std::string& name) const;
@@ -72,6 +73,9 @@ class Hdf5File {
 
   Hdf5File(std::filesystem::path path, Access access_to, const char* key = "");
   void move_to_memory();
+  /// type: hid_t of T.
+  template <class T>
+  std::vector<T> read_all(const std::string& name, Shape& shape, std::int64_t type) const;
   hdf5::Handle make_space(const Shape& shape, const char* action, const std::string& name) const;
   /// Groups on the way are made. type, space and how it is made: hid_t.
   hdf5::Handle make_dataset(const std::string& name, std::int64_t type, std::int64_t space,

@@ -54,7 +54,7 @@ program::JobSpec spec_on(int ranks, const config::Model& model, const GeneratorO
 }
 
 program::Inference compile(const runtime::Session& session, telemetry::Console& console,
-                           const ModelSource& source, const GeneratorOptions& options) {
+                           const job::ModelSource& source, const GeneratorOptions& options) {
   telemetry::Phase phase(console, "compiling and proving the model");
   const auto graph = [&](std::int64_t tokens) {
     return plan::logits_graph(source.deck, options.dtype, tokens, options.capacity);
@@ -88,7 +88,7 @@ engine::HostTensors host_tensors(runtime::Device& device, const program::Inferen
 }
 
 program::Inference compile_fitting(const runtime::Session& session, telemetry::Console& console,
-                                   const ModelSource& source, const GeneratorOptions& options,
+                                   const job::ModelSource& source, const GeneratorOptions& options,
                                    const job::Ground& ground) {
   program::Inference job = compile(session, console, source, options);
   std::vector<std::int64_t> host;
@@ -109,13 +109,13 @@ engine::Queues& with_algorithms(const runtime::Session& session, const program::
 
 }  // namespace
 
-Generator::Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
-                     const GeneratorOptions& options)
+Generator::Generator(const runtime::Session& session, telemetry::Console& console,
+                     const job::ModelSource& source, const GeneratorOptions& options)
     : Generator(session, console, source, options,
                 job::open_ground(session, job::open_device(session, source.deck), source.deck.device)) {}
 
-Generator::Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
-                     const GeneratorOptions& options, job::Ground ground)
+Generator::Generator(const runtime::Session& session, telemetry::Console& console,
+                     const job::ModelSource& source, const GeneratorOptions& options, job::Ground ground)
     : session_(session),
       console_(console),
       preparing_(std::in_place, console, "preparing memory and kernels"),
@@ -148,11 +148,9 @@ Generator::Generator(const runtime::Session& session, telemetry::Console& consol
   engine::load_library_kernels(session, {&prefill_.program(), &decode_.program()}, memory_, mesh_, queues_);
   preparing_.reset();
   telemetry::Phase phase(console, "reading the weights", [this] { return load_.position(); });
-  session.agree("reading the weights", [&] {
-    const auto shards = job::state_shards(job_.load(), job_.tensors, memory_, false);
-    read_weights(source, job::place_of(job_.load(), job_.layout), shards,
-                 [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
-  });
+  job::read_weights(session, source, job::place_of(job_.load(), job_.layout),
+                    job::state_shards(job_.load(), job_.tensors, memory_, false),
+                    [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); });
   load_.run();
 }
 

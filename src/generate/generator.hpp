@@ -12,8 +12,8 @@
 #include "engine/executor.hpp"
 #include "engine/host_tensors.hpp"
 #include "engine/job_memory.hpp"
-#include "generate/model_source.hpp"
 #include "generate/sampling.hpp"
+#include "job/model_source.hpp"
 #include "job/open_device.hpp"
 #include "program/jobs/inference.hpp"
 #include "runtime/comm/mesh_comms.hpp"
@@ -61,7 +61,7 @@ class Generator {
  public:
   /// Collective. Compiles, proves and plans. Throws AgreedError with the account of memory if the job does
   /// not fit the nodes, and if the weights cannot be read.
-  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+  Generator(const runtime::Session& session, telemetry::Console& console, const job::ModelSource& source,
             const GeneratorOptions& options);
   /// Returns notes for the log on how kernels were chosen.
   const std::vector<engine::Note>& notes() const { return notes_; }
@@ -86,7 +86,7 @@ class Generator {
                               std::int64_t count);
   std::int32_t choose(const GenerateOptions& options, std::int64_t position);
 
-  Generator(const runtime::Session& session, telemetry::Console& console, const ModelSource& source,
+  Generator(const runtime::Session& session, telemetry::Console& console, const job::ModelSource& source,
             const GeneratorOptions& options, job::Ground ground);
 
   const runtime::Session& session_;

@@ -1,5 +1,5 @@
 #pragma once
-// The loss on the validation sets.
+// The loss on validation sets, and on single rows.
 
 #include <cmath>
 #include <functional>
@@ -20,7 +20,7 @@ data::MicroBatch batch_of(const InputAddresses& addresses);
 /// What the rank has of micro-batches of these tokens.
 data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens);
 
-/// Nats a token. NaN where no token was predicted.
+/// Nats a token, or a pair's loss. NaN where no token was predicted.
 struct SetLoss {
   std::string name;
   double loss = std::numeric_limits<double>::quiet_NaN();
@@ -37,6 +37,7 @@ struct Losses {
   std::vector<SetLoss> sets;
   double tokens = 0;                       ///< predicted, in all sets
   std::optional<ExpertLosses> experts;     ///< nothing without experts
+  std::optional<PreferenceSums> pairs;     ///< means over pairs; nothing unless the loss is on pairs
   std::int64_t rows = 0, rows_in_all = 0;  ///< evaluated, and in the sets
   std::string failure;  ///< why data could not be read, on this rank; the losses are then not those of all
   /// False: the weights make no loss of tokens that they are to predict.
@@ -48,6 +49,16 @@ struct Losses {
 /// 64".
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
                 const std::function<void(const std::string& batch)>& beat);
+
+/// Losses of single rows.
+struct RowLosses {
+  std::vector<double> nats;  ///< sum over the row's tokens that are to be predicted, by row
+  std::string failure;       ///< as Losses::failure
+};
+
+/// Collective, for a job whose batch.micro is 1. Evaluates all rows of a set, each by itself.
+RowLosses losses_of_rows(Worker& worker, const data::RowSet& set,
+                         const std::function<void(const std::string& batch)>& beat);
 
 /// "validation loss 2.1000 nats a token (chat 2.0000, law 2.2000) over 64 of 500 sequences"; sets are named
 /// where there are several, and numbers where not all sequences were evaluated.

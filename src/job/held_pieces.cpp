@@ -15,17 +15,29 @@ struct HeldState {
   std::string name;  ///< "weights"
   program::TensorId tensor = program::no_tensor;
   std::int64_t granule = 1;
+  WeightForm form{};  ///< of weights in 4 or 8 bits
+
+  /// Bytes that stand for so many elements, whole granules or up to the end of a parameter.
+  std::int64_t bytes(std::int64_t elements, std::int64_t item) const {
+    return form.any() ? form.bytes(elements) : ceil_div(elements, granule) * item;
+  }
 };
 
 std::vector<HeldState> states_of(const program::UnitState& unit,
-                                 const std::vector<optim::StateInfo>& optimizer) {
-  std::vector<HeldState> states{{"weights", unit.parameters.whole}};
+                                 const std::vector<optim::StateInfo>& optimizer, const WeightForm& form) {
+  std::vector<HeldState> states{
+      {form.any() ? "codes of weights" : "weights", unit.parameters.whole, 1, form}};
   if (unit.computed.whole != unit.parameters.whole)
     states.push_back({"8-bit codes of weights", unit.computed.whole});
   if (unit.separate_master) states.push_back({"master weights", unit.master.whole});
   for (std::size_t i = 0; i < unit.optimizer.size(); ++i)
     states.push_back({optimizer[i].name, unit.optimizer[i].whole, optimizer[i].granule});
   return states;
+}
+
+/// How the unit's parameters are kept, which are all alike.
+WeightForm form_of(const program::Job& job, const FlatUnit& unit) {
+  return job.graph.units[at(unit.unit)].form;
 }
 
 /// The same of memory of each kind: block by block, each from the hash of those before.
@@ -69,21 +81,23 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
   std::vector<HeldPiece> pieces;
   std::vector<std::byte> copy;
   for (const FlatUnit& unit : job.layout.units()) {
-    for (const HeldState& state : states_of(job.tensors.units[at(unit.unit)], job.tensors.optimizer_states)) {
+    const WeightForm form = form_of(job, unit);
+    for (const HeldState& state :
+         states_of(job.tensors.units[at(unit.unit)], job.tensors.optimizer_states, form)) {
       const program::Tensor& tensor = program.tensor(state.tensor);
-      const bool whole = elements(tensor.shape) * state.granule == unit.elements();
+      const std::int64_t item = size_of(tensor.dtype);
+      const bool whole = tensor.bytes() == state.bytes(unit.elements(), item);
       const std::int64_t begin = whole ? 0 : unit.shard_begin(here);
       const std::int64_t end = whole ? unit.elements() : begin + unit.shard_elements;
       const memory::Provider& memory = worker.memory().provider(tensor.tier);
       const std::byte* const data = worker.memory().address(program, state.tensor);
       for (const Piece& piece : job.layout.pieces(unit.unit, begin, end)) {
         const ParameterShape& parameter = job.layout.parameters()[at(piece.parameter)];
-        const std::int64_t item = size_of(tensor.dtype);
         pieces.push_back(
             {fmt::format("{} of {}, {}", state.name, parameter.name, place_of_piece(parameter, piece, here)),
              copied_over(unit, parameter, whole),
-             hash_of(memory, data + (piece.flat_begin - begin) / state.granule * item,
-                     ceil_div(piece.count, state.granule) * item, copy)});
+             hash_of(memory, data + state.bytes(piece.flat_begin - begin, item),
+                     state.bytes(piece.count, item), copy)});
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "base/plain_text.hpp"
+#include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
@@ -18,28 +20,18 @@
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
+#include "job/saved_course.hpp"
 
 namespace ztrain::job {
 namespace {
-
-/// An integer from 0 to `most`: others, which JSON may hold, would be cut or taken for another place.
-std::int64_t counted(const nlohmann::json& j, const char* key, std::int64_t most,
-                     const std::string& checkpoint) {
-  const nlohmann::json& value = j.at(key);
-  const bool legal = value.is_number_integer() && value >= 0 && value <= most;
-  REQUIRE(legal,
-          "{}: its metadata is damaged: {} = {} is no integer from 0 to {}; choose another checkpoint with "
-          "checkpoint.resume",
-          checkpoint, key, json_text(value), most);
-  return value.get<std::int64_t>();
-}
 
 constexpr const char* way_out = "or another run.output, or start anew with checkpoint.resume = \"none\"";
 
 void require_same_data(const std::string& saved, const std::string& now, const std::string& checkpoint) {
   REQUIRE(saved == now,
           "data.train is not what {} was trained on (identity {} then, {} now: files, masks, documents, how "
-          "they are packed, or what is held out for validation differ); give the same files, {}",
+          "they are packed, or what is held out for validation differ); give the same files, or go on with "
+          "these (checkpoint.override = [\"data.*\"]), {}",
           checkpoint, saved, now, way_out);
 }
 
@@ -98,7 +90,79 @@ std::string change_of_mesh(const nlohmann::json& metadata, const config::Deck& d
                      fmt::join(before, " x "), fmt::join(after, " x "));
 }
 
+/// Number of rows of a set that an evaluation reads.
+std::int64_t evaluated_rows(const config::Deck& deck, std::int64_t rows) {
+  return std::min(deck.evaluation.batches * deck.batch.micro * config::data_parallel_degree(deck), rows);
+}
+
+/// "" where evaluations read as many rows as they did, or where it is not known.
+std::string change_of_evaluations(const nlohmann::json& metadata, const config::Deck& deck,
+                                  const data::Identity& data, const std::string& checkpoint) {
+  const std::string now = validation_identity(deck, data),
+                    before = metadata.value(checkpoint::validation_of_key, now);
+  if (before == now || deck.evaluation.interval == 0) return "";
+  return fmt::format(
+      "note: evaluations read other rows than when {} was written (evaluation.batches, batch.micro, "
+      "data.sequence or the ranks differ): the best loss so far starts anew\n",
+      checkpoint);
+}
+
+std::string note_on_weights(const nlohmann::json& metadata, const config::Deck& deck,
+                            const std::string& checkpoint) {
+  const std::string before = metadata.value("started_from", deck.model.from);
+  if (deck.model.from.empty() || before == deck.model.from || metadata.contains(checkpoint::frozen_key))
+    return "";
+  return fmt::format(
+      "note: model.from = \"{}\" has no effect: the run goes on with the weights of {}, and it once began "
+      "with "
+      "{}; checkpoint.resume = \"none\" and another run.output start from model.from\n",
+      deck.model.from, checkpoint, before.empty() ? "weights that were drawn" : "those of " + before);
+}
+
+/// Throws Error if other pairs of answers would need a reference model that is not there any more.
+void require_references(const config::Deck& deck, bool other_data, const std::string& checkpoint) {
+  const std::string& loss = deck.preference.loss_type;
+  REQUIRE(
+      !other_data || !deck.preference.is_on() || !find_pair_loss(loss).reference,
+      "data.train is not what {} was trained on, and preference.loss_type = \"{}\" compares with the model "
+      "that the run began with, whose log-probabilities are those of its first data: give the same files, "
+      "{}",
+      checkpoint, loss, way_out);
+}
+
+/// Throws Error if a key changed that may not.
+config::DeckChanges legal_changes(const nlohmann::json& metadata, const config::Deck& deck,
+                                  const std::string& checkpoint) {
+  config::DeckChanges changes =
+      config::changes_on_resume(deck, metadata.at("deck").get<std::string>(), checkpoint + "/deck");
+  std::string text;
+  for (const std::string& change : config::forbidden(changes)) text += "\n  " + change;
+  const std::string keys = text.empty() ? "" : config::override_for(changes);
+  REQUIRE(text.empty(),
+          "the deck differs from that of {} in what may not change on resume:{}\nset these keys back; {}or "
+          "keep only its weights, in a run of its own: model.from = \"{}\" and another run.output; or start "
+          "anew: checkpoint.resume = \"none\"",
+          checkpoint, text,
+          keys.empty() ? "" : fmt::format("or go on with them: checkpoint.override = {}; ", keys),
+          checkpoint);
+  return changes;
+}
+
+/// Whether the deck permits other training data: it says so, or changes how they are read.
+TrainingData permitted_data(const config::Deck& deck, const config::DeckChanges& changes) {
+  return config::is_listed(deck, "data.train") || changes.has("data.*") ? TrainingData::any
+                                                                        : TrainingData::same;
+}
+
 }  // namespace
+
+std::string validation_identity(const config::Deck& deck, const data::Identity& data) {
+  std::string text = fmt::format("{}", deck.data.sequence);
+  for (std::size_t i = 0; i < data.validation.size(); ++i)
+    text += fmt::format(" {} {}", data.validation[i].second,
+                        i < data.validation_rows.size() ? evaluated_rows(deck, data.validation_rows[i]) : 0);
+  return hex(hash_text(text));
+}
 
 nlohmann::json to_json(const data::Identity& identity) {
   nlohmann::json sets = nlohmann::json::object();
@@ -139,11 +203,15 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["version"] = version;
   j["step"] = p.step;
   j["samples"] = p.samples;
-  j["tokens"] = p.samples * deck.data.sequence;
+  j["tokens"] = config::tokens_of(deck, p.samples, p.earlier);
   j["optimizer_steps"] = p.optimizer_steps;
   j["best_validation_loss"] = std::isfinite(p.best_validation_loss) ? nlohmann::json(p.best_validation_loss)
                                                                     : nlohmann::json(nullptr);
+  if (p.best_step >= 0) j["best_step"] = p.best_step;
+  if (p.evaluations_without_improvement > 0)
+    j["evaluations_without_improvement"] = p.evaluations_without_improvement;
   if (p.validation_loss) j[checkpoint::validation_loss_key] = *p.validation_loss;
+  if (deck.evaluation.interval > 0) j[checkpoint::validation_of_key] = validation_identity(deck, data);
   j["loss_scaler"] = {{"scale", p.loss_scaler.scale},
                       {"good_steps", p.loss_scaler.good_steps},
                       {"hysteresis_left", p.loss_scaler.hysteresis_left}};
@@ -154,6 +222,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   if (!p.products.bf16.empty()) j["bf16_products"] = p.products.bf16;
   if (!p.products.fp32.empty()) j["fp32_products"] = p.products.fp32;
   if (!p.processor.empty()) j["processor"] = p.processor;
+  if (!p.reference.empty()) j["reference"] = p.reference;
   j["seed"] = deck.run.seed;
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
@@ -163,6 +232,8 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   j["tokenizer_folder"] = deck.model.tokenizer_folder;
   j["deck_hash"] = hex(config::deck_hash(deck));
   j["data"] = to_json(data);
+  if (!p.course.sources.empty()) j["course"] = to_json(p.course);
+  if (p.earlier.steps > 0) j["earlier"] = to_json(p.earlier);
   j["mesh"] = {{"pipeline", deck.mesh.pipeline}, {"replicate", deck.mesh.replicate},
                {"shard", deck.mesh.shard},       {"context", deck.mesh.context},
                {"tensor", deck.mesh.tensor},     {"ranks_per_node", deck.mesh.per_node}};
@@ -171,9 +242,12 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   return j;
 }
 
-void require_readable_metadata(const config::Deck& deck, const data::Identity& data) {
-  constexpr std::size_t of_progress = 1 << 16;  // what grows in a run, and its version: well below
-  const std::size_t bytes = json_text(to_metadata({}, deck, data, ""), 2).size();
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data,
+                               const data::Course& course) {
+  constexpr std::size_t of_progress = 1 << 20;  // what grows in a run, hashes of frozen weights: well below
+  Progress progress;
+  progress.course = course;
+  const std::size_t bytes = json_text(to_metadata(progress, deck, data, ""), 2).size();
   REQUIRE(bytes + of_progress <= static_cast<std::size_t>(config::largest_metadata),
           "the deck has {} bytes with its paths written out, which each checkpoint would hold beside the "
           "weights, and at most {} can be read back: name the files of data.train and data.validation by "
@@ -182,14 +256,16 @@ void require_readable_metadata(const config::Deck& deck, const data::Identity& d
 }
 
 std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
-                         const std::string& checkpoint) {
+                         const std::string& checkpoint, TrainingData train) {
   const nlohmann::json &saved = metadata.at("data"), current = to_json(now);
   require_same_hash("tokenizer", saved.at("tokenizer").get<std::string>(), now.tokenizer, checkpoint);
-  require_same_hash("chat template", saved.at("chat_template").get<std::string>(), now.chat_template,
-                    checkpoint);
-  require_same_data(saved.at("train").get<std::string>(), hex(now.train), checkpoint);
-  const std::string now_ends = hex(now.ends);
-  require_same_data(saved.value("ends", now_ends), now_ends, checkpoint);  // older versions wrote none
+  if (train == TrainingData::same) {
+    require_same_hash("chat template", saved.at("chat_template").get<std::string>(), now.chat_template,
+                      checkpoint);
+    require_same_data(saved.at("train").get<std::string>(), hex(now.train), checkpoint);
+    const std::string now_ends = hex(now.ends);
+    require_same_data(saved.value("ends", now_ends), now_ends, checkpoint);  // older versions wrote none
+  }
   const std::string changed = changed_sets(saved.at("validation"), current.at("validation"));
   if (changed.empty()) return "";
   return fmt::format(
@@ -201,10 +277,11 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
                        const std::string& checkpoint) {
   Progress p;
   std::string note;
+  config::DeckChanges changes;
+  bool other_data = false;
   try {
-    constexpr std::int64_t most = std::int64_t{1} << 53;
-    p.step = counted(j, "step", most, checkpoint);
-    p.samples = counted(j, "samples", most, checkpoint);
+    p.step = counted(j, "step", most_counted, checkpoint);
+    p.samples = counted(j, "samples", most_counted, checkpoint);
     p.optimizer_steps = counted(j, "optimizer_steps", p.step, checkpoint);
     const auto& scaler = j.at("loss_scaler");
     p.loss_scaler = {scaler.at("scale").get<double>(), scaler.at("good_steps").get<std::int64_t>(),
@@ -215,26 +292,30 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.run_steps = j.value("run_steps", std::int64_t{0});
     p.products = {j.value("bf16_products", ""), j.value("fp32_products", "")};
     p.processor = j.value("processor", "");
-    if (!j.at("best_validation_loss").is_null())
+    p.reference = j.value("reference", "");
+    p.course = course_of(j, checkpoint);
+    p.earlier = earlier_of(j, checkpoint);
+    changes = legal_changes(j, deck, checkpoint);
+    require_course(
+        p.course.sources.empty() ||
+            p.course.sources.size() == std::max<std::size_t>(1, changes.before.data.weights.size()),
+        checkpoint);
+    other_data =
+        j.at("data").at("train").get<std::string>() != hex(data.train) || changes.has("data.sequence");
+    note = compare_data(j, data, checkpoint, permitted_data(deck, changes));
+    require_references(deck, other_data, checkpoint);
+    if (note.empty()) note = change_of_evaluations(j, deck, data, checkpoint);
+    if (note.empty() && !j.at("best_validation_loss").is_null()) {
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
-    const auto changes =
-        config::changes_forbidden_on_resume(deck, j.at("deck").get<std::string>(), checkpoint + "/deck");
-    std::string text;
-    for (const std::string& change : changes) text += "\n  " + change;
-    REQUIRE(
-        changes.empty(),
-        "the deck differs from that of {} in what may not change on resume:{}\nset these keys back; or "
-        "keep only its weights, in a run of its own: model.from = \"{}\" and another run.output; or start "
-        "anew: checkpoint.resume = \"none\"",
-        checkpoint, text, checkpoint);
-    note = compare_data(j, data, checkpoint);
-    if (!note.empty()) p.best_validation_loss = std::numeric_limits<double>::infinity();
-    note += change_of_mesh(j, deck, checkpoint);
+      p.best_step = j.value("best_step", std::int64_t{-1});
+      p.evaluations_without_improvement = j.value("evaluations_without_improvement", std::int64_t{0});
+    }
+    note += change_of_mesh(j, deck, checkpoint) + note_on_weights(j, deck, checkpoint);
   } catch (const nlohmann::json::exception& e) {
     fail("{}: its metadata cannot be read ({}); choose another checkpoint with checkpoint.resume", checkpoint,
          reason_of(e));
   }
-  return {p, note};
+  return {p, note, std::move(changes), other_data};
 }
 
 config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/deck.hpp"
+#include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "optim/loss_scaler.hpp"
 
@@ -37,10 +38,15 @@ struct Progress {
   std::optional<double> validation_loss = {};  ///< of these weights, where it is known and finite
   std::int64_t proven_step = -1;  ///< of the newest checkpoint from whose weights a step was taken
   double best_validation_loss = std::numeric_limits<double>::infinity();
+  std::int64_t best_step = -1;                       ///< step of that loss; -1: none
+  std::int64_t evaluations_without_improvement = 0;  ///< the last ones, in a row
   std::int64_t run_steps =
       0;  ///< length of the run that made this progress, on which its schedule hangs; 0: not known
-  ProductWays products;   ///< of the ranks that made this progress
-  std::string processor;  ///< of rank 0 of them: its kind; "" where none was recorded
+  ProductWays products;     ///< of the ranks that made this progress
+  std::string processor;    ///< of rank 0 of them: its kind; "" where none was recorded
+  data::Course course;      ///< empty in checkpoints of versions that could not change data on resume
+  config::Earlier earlier;  ///< what was done when batch or data last changed
+  std::string reference;    ///< hash of the log-probabilities that pairs of answers are compared with; or ""
 };
 
 /// Everything a checkpoint records beside its tensors.
@@ -48,26 +54,37 @@ nlohmann::json to_metadata(const Progress& progress, const config::Deck& deck, c
                            const std::string& version);
 
 /// Throws Error where checkpoints of this run would have more metadata than can be read back.
-void require_readable_metadata(const config::Deck& deck, const data::Identity& data);
+void require_readable_metadata(const config::Deck& deck, const data::Identity& data,
+                               const data::Course& course = {});
 
 struct Restored {
   Progress progress;
   std::string note;  ///< for the user; "" for none
+  config::DeckChanges changes;
+  bool other_data = false;  ///< Whether the training data are not those of the checkpoint.
 };
 
+/// Returns what identifies a validation loss: the sets, and how many of their rows an evaluation reads. Only
+/// losses with the same are compared.
+std::string validation_identity(const config::Deck& deck, const data::Identity& data);
+
 /// Throws Error when fields are missing, when a key that may not change on resume did, or when the training
-/// data differ (see compare_data).
+/// data differ (see compare_data) and checkpoint.override does not permit it.
 Restored from_metadata(const nlohmann::json& metadata, const config::Deck& deck, const data::Identity& data,
                        const std::string& checkpoint);
 
 /// {"train": ..., "validation": {name: ...}, "tokenizer": ..., "chat_template": ...}
 nlohmann::json to_json(const data::Identity& identity);
 
+/// Whether training data may be others than those of the checkpoint.
+enum class TrainingData : std::uint8_t { same, any };
+
 /// Compares the data of a checkpoint's metadata with those of now. Throws Error saying which of training
-/// data, tokenizer and chat template have changed. Returns what to tell the user of changed validation sets,
-/// whose losses cannot be compared then; "" for none.
+/// data, tokenizer and chat template have changed; training data and chat template may, if `train` is any.
+/// Returns what to tell the user of changed validation sets, whose losses cannot be compared then; "" for
+/// none.
 std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
-                         const std::string& checkpoint);
+                         const std::string& checkpoint, TrainingData train = TrainingData::same);
 
 /// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.
 config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint);

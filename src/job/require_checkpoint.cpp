@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/hf/hf_config.hpp"
+#include "config/hf/peft_config.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
 
@@ -34,7 +35,7 @@ std::string what_it_is(const fs::path& folder) {
   if (!fs::is_directory(folder, error)) return "it is no folder";
   if (fs::exists(config::hf_config_path(folder.string()), error)) return "it is a Hugging Face model";
   if (fs::exists(folder / "adapter_config.json", error))
-    return "it holds adapters alone: give the checkpoint step_N that they were exported from";
+    return "it holds adapters of PEFT's: give the checkpoint step_N that they were exported from";
   return other.empty() ? "it has no index.h5" : other;
 }
 
@@ -46,7 +47,9 @@ void require_checkpoint(const std::string& folder) {
 }
 
 void require_checkpoint_or_model(const std::string& folder) {
-  if (file_exists(fs::path(folder) / "index.h5") || file_exists(config::hf_config_path(folder))) return;
+  if (file_exists(fs::path(folder) / "index.h5") || file_exists(config::hf_config_path(folder)) ||
+      config::is_peft_folder(folder))
+    return;
   const std::string other = checkpoints_near(folder);
   fail(
       "'{}' is neither a checkpoint of ztrain (a folder step_N) nor a Hugging Face model (config.json and "

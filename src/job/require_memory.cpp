@@ -118,7 +118,10 @@ std::string finding_text(const Findings& worst, const runtime::Device& device) {
 }
 
 std::string shortage(const std::string& what, const program::Job& job, const std::string& help) {
-  return fmt::format("the job does not fit: {}\n{}{}", what, table_of(job.programs.all(), job.train()), help);
+  return fmt::format(
+      "the job does not fit: {}\n{}{}", what,
+      table_of(job.programs.all(), job.trains() ? job.train() : job.evaluate()),
+      job.trains() ? help : "Use more nodes, a smaller --batch or --sequence, or a narrower --dtype");
 }
 
 std::string shortage_of(const Findings& worst, const runtime::Device& device, const program::Job& job,
@@ -137,13 +140,13 @@ std::string shortage_of(const Findings& worst, const runtime::Device& device, co
     limits.device_memory = limits.outside_memory = 0.0;
     limits.host_memory = static_cast<double>(worst.node.available - worst.node.pinned);
   }
-  limits.target = job.train().target;
+  limits.target = job.load().target;
   return shortage(what, job, advice(deck, ranks, limits));
 }
 
 std::string device_shortage(double needed, const program::Job& job, const config::Deck& deck, int ranks) {
   plan::Limits limits;
-  limits.target = job.train().target;
+  limits.target = job.load().target;
   return shortage(
       fmt::format("a rank needs {}, {} of it outside of the plan (cluster.outside_memory), and "
                   "cluster.device_memory is {}",

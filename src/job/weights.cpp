@@ -1,6 +1,7 @@
 #include "job/weights.hpp"
 
 #include "base/hash.hpp"
+#include "base/shape.hpp"
 #include "kernel_interface/with_type.hpp"
 #include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
@@ -82,6 +83,7 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
   const Coordinate here(program.mesh, program.rank);
   for (const FlatUnit& unit : layout.units()) {
     const program::UnitState& state = tensors.units[static_cast<std::size_t>(unit.unit)];
+    if (state.quantized) continue;
     const std::int64_t begin = unit.shard_begin(here);
     const DType type = program.tensor(state.master.slice).dtype;
     const auto parameter_of = [&](const Piece& piece) -> const model::Parameter& {
@@ -102,6 +104,20 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
   }
 }
 
+void draw_elements(const model::Parameter& parameter, std::int64_t begin, Vector<float> to,
+                   kernels::Exec& exec, std::uint64_t seed) {
+  draw<float>(parameter, {{0, begin, to.count}}, 0, reinterpret_cast<std::byte*>(to.data), exec, seed);
+}
+
+void draw_frozen(const Program& program, const program::JobTensors& tensors, const Layout& layout,
+                 const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                 std::uint64_t seed) {
+  for (const program::UnitState& unit : tensors.units)
+    if (!unit.trained && !unit.quantized) zero_tensor(program, unit.master.slice, memory, exec);
+  draw_weights(program, tensors, layout, graph, memory, exec, seed,
+               [](const model::Parameter& p) { return !p.trainable; });
+}
+
 void zero_moments(const Program& program, const program::JobTensors& tensors, const engine::JobMemory& memory,
                   kernels::Exec& exec) {
   for (const program::UnitState& unit : tensors.units)
@@ -119,6 +135,7 @@ void each_state(const Program& program, const program::JobTensors& tensors, bool
     const auto tell = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
       visit(checkpoint::StateForm{name, static_cast<int>(u), program.tensor(t).dtype, granule}, t);
     };
+    if (unit.quantized) continue;  // it is made anew at every start
     tell("model", unit.master.slice, 1);
     if (!optimizer || unit.optimizer.empty()) continue;  // a frozen unit has none
     for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
@@ -132,9 +149,17 @@ void each_state(const Program& program, const program::JobTensors& tensors, bool
 
 std::vector<checkpoint::StateForm> state_forms(const Program& program, const program::JobTensors& tensors) {
   std::vector<checkpoint::StateForm> forms;
-  each_state(program, tensors, true,
-             [&](const checkpoint::StateForm& form, program::TensorId) { forms.push_back(form); });
+  each_state(program, tensors, true, [&](const checkpoint::StateForm& form, program::TensorId) {
+    if (tensors.units[at(form.unit)].saved) forms.push_back(form);
+  });
   return forms;
+}
+
+std::vector<checkpoint::StateShard> saved_of(std::vector<checkpoint::StateShard> shards,
+                                             const program::JobTensors& tensors) {
+  std::erase_if(shards,
+                [&](const checkpoint::StateShard& shard) { return !tensors.units[at(shard.unit)].saved; });
+  return shards;
 }
 
 std::vector<checkpoint::StateShard> state_shards(const Program& program, const program::JobTensors& tensors,
@@ -149,17 +174,21 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
 }
 
 /// Visits each copy with the shard that it is of. state_shards and add_snapshots name a unit's state in one
-/// order.
+/// order. Units that are not saved may have no copies.
 template <class Visit>
 void each_copy(const Program& program, const program::JobTensors& tensors,
                std::vector<checkpoint::StateShard>& shards, const Visit& visit) {
-  std::size_t next = 0;
-  for (const program::UnitState& unit : tensors.units)
-    for (const program::TensorId copy : unit.snapshot) {
-      ASSERT(next < shards.size() && shards[next].dtype == program.tensor(copy).dtype,
+  std::size_t first = 0;  // of the unit
+  for (const program::UnitState& unit : tensors.units) {
+    if (unit.quantized) continue;
+    for (std::size_t i = 0; i < unit.snapshot.size(); ++i) {
+      const program::TensorId copy = unit.snapshot[i];
+      ASSERT(first + i < shards.size() && shards[first + i].dtype == program.tensor(copy).dtype,
              "'{}' is a copy of no piece of the state", program.tensor(copy).name);
-      visit(copy, shards[next++]);
+      visit(copy, shards[first + i]);
     }
+    first += 1 + unit.optimizer.size();
+  }
 }
 
 std::vector<checkpoint::StateShard> copied_shards(const Program& program, const program::JobTensors& tensors,
@@ -172,7 +201,7 @@ std::vector<checkpoint::StateShard> copied_shards(const Program& program, const 
     shard.data = to;
     shard.memory = nullptr;
   });
-  return shards;
+  return saved_of(std::move(shards), tensors);
 }
 
 void restore_shards(const Program& program, const program::JobTensors& tensors,

@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/save_plan.hpp"
 #include "engine/job_memory.hpp"
+#include "kernel_interface/view.hpp"
 #include "kernels/launch/exec.hpp"
 #include "program/jobs/compile.hpp"
 
@@ -23,11 +24,20 @@ void draw_weights(const program::Program& program, const program::JobTensors& te
                   const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
                   std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted);
 
+/// Draws elements of a parameter from `begin` on, as they are drawn into the slices.
+void draw_elements(const model::Parameter& parameter, std::int64_t begin, Vector<float> to,
+                   kernels::Exec& exec, std::uint64_t seed);
+
+/// Draws the parameters that are not trained, as initialize_weights does, and leaves all else as it is.
+void draw_frozen(const program::Program& program, const program::JobTensors& tensors, const Layout& layout,
+                 const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
+                 std::uint64_t seed);
+
 /// Makes this rank's slices of the moments zero, for a run whose weights are not drawn.
 void zero_moments(const program::Program& program, const program::JobTensors& tensors,
                   const engine::JobMemory& memory, kernels::Exec& exec);
 
-/// The forms of a rank's states, which a save needs, without their memory.
+/// The forms of a rank's states that are saved, which a save needs, without their memory.
 std::vector<checkpoint::StateForm> state_forms(const program::Program& program,
                                                const program::JobTensors& tensors);
 
@@ -36,8 +46,13 @@ std::vector<checkpoint::StateShard> state_shards(const program::Program& program
                                                  const program::JobTensors& tensors,
                                                  const engine::JobMemory& memory, bool optimizer);
 
-/// Copies them into the room that the job has for that, and gives the copies, which the CPU reaches. Ranks
-/// without such room own nothing: theirs are the slices themselves, of which none is saved.
+/// Returns those of them that checkpoints hold (UnitState::saved).
+std::vector<checkpoint::StateShard> saved_of(std::vector<checkpoint::StateShard> shards,
+                                             const program::JobTensors& tensors);
+
+/// Copies them into the room that the job has for that, and gives the copies of those that are saved, which
+/// the CPU reaches. Ranks without such room own nothing: theirs are the slices themselves, of which none is
+/// saved.
 std::vector<checkpoint::StateShard> copied_shards(const program::Program& program,
                                                   const program::JobTensors& tensors,
                                                   const engine::JobMemory& memory);

@@ -25,14 +25,11 @@ namespace {
 
 using program::Job;
 
-// The order of the host's tensors: scalars, partials, the inputs by micro-batch, and what a mixture of
-// experts reports.
-constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2;
-constexpr std::array input_names{"tokens", "targets", "weights", "positions", "document_start"};
-
-std::size_t input_place(int micro, std::size_t name) {
-  return first_input + static_cast<std::size_t>(micro) * input_names.size() + name;
-}
+// The order of the host's tensors: scalars, partials, the inputs by micro-batch, what a mixture of experts
+// reports, and what a loss on pairs reports: its sums and the log-probabilities.
+constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2, of_tokens = 5;
+constexpr std::array names_of_inputs{"tokens",         "targets",   "weights",  "positions",
+                                     "document_start", "sequences", "reference"};
 
 engine::ExecutorOptions executor_options(const WorkerOptions& options, program::Succession& succession) {
   engine::ExecutorOptions o;
@@ -56,6 +53,12 @@ engine::Queues& with_algorithms(const runtime::Session& session, const runtime::
   return queues;
 }
 
+std::unique_ptr<engine::Executor> if_there(const program::Program* program, engine::JobMemory& memory,
+                                           runtime::Mesh& mesh, engine::Queues& queues,
+                                           const engine::ExecutorOptions& options) {
+  return program ? std::make_unique<engine::Executor>(*program, memory, mesh, queues, options) : nullptr;
+}
+
 /// Which share what the host computes: as many as were asked for, or the cores of this rank. A launcher that
 /// binds ranks to cores has said which these are. CPU ranks compute on theirs all the time.
 int host_threads(const runtime::Session& session, const runtime::Device& device, int asked) {
@@ -74,30 +77,29 @@ Job compiled(const runtime::Session& session, const model::Graph& graph, const p
 /// What the host writes and reads, in the order of their places.
 std::vector<program::TensorId> host_tensors(const Job& job) {
   std::unordered_map<std::string_view, program::TensorId> by_name;
-  for (program::TensorId t = 0; t < std::ssize(job.train().tensors); ++t)
-    by_name.try_emplace(job.train().tensor(t).name, t);
+  for (program::TensorId t = 0; t < std::ssize(job.load().tensors); ++t)
+    by_name.try_emplace(job.load().tensor(t).name, t);
   std::vector<program::TensorId> tensors{job.tensors.scalars, job.tensors.partials};
-  for (int micro = 0;; ++micro)
-    for (const char* name : input_names) {
-      const auto input = by_name.find(program::input_name(name, micro));
-      if (input == by_name.end()) {
-        if (job.tensors.experts != program::no_tensor) tensors.push_back(job.tensors.experts);
-        return tensors;
-      }
-      tensors.push_back(input->second);
-    }
+  for (int micro = 0; by_name.contains(program::input_name(names_of_inputs.front(), micro)); ++micro)
+    for (const char* name : names_of_inputs)
+      if (const auto input = by_name.find(program::input_name(name, micro)); input != by_name.end())
+        tensors.push_back(input->second);
+  for (const program::TensorId report :
+       {job.tensors.experts, job.tensors.preference.report, job.tensors.preference.logps})
+    if (report != program::no_tensor) tensors.push_back(report);
+  return tensors;
 }
 
 std::vector<engine::DeviceRange> host_ranges(const Job& job, const engine::JobMemory& memory) {
   std::vector<engine::DeviceRange> ranges;
   for (const program::TensorId t : host_tensors(job))
-    ranges.push_back({memory.address(job.train(), t), job.train().tensor(t).bytes()});
+    ranges.push_back({memory.address(job.load(), t), job.load().tensor(t).bytes()});
   return ranges;
 }
 
 std::int64_t pinned_bytes(const Ground& ground, const Job& job) {
   std::vector<std::int64_t> bytes;
-  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.train().tensor(t).bytes());
+  for (const program::TensorId t : host_tensors(job)) bytes.push_back(job.load().tensor(t).bytes());
   return job::pinned_bytes(*ground.device, *ground.backend, job.programs.all(), bytes);
 }
 
@@ -152,11 +154,12 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
 
 Worker::Worker(const runtime::Session& session, Job job, const config::Deck* deck,
                const WorkerOptions& options, Ground ground)
-    : job_(fitting(session, ground, std::move(job), deck)),
+    : session_(session),
+      job_(fitting(session, ground, std::move(job), deck)),
       device_(std::move(ground.device)),
       queues_(*device_, host_threads(session, *device_, options.host_threads)),
       held_(session, *device_),
-      mesh_(session, job_.train().mesh, std::move(ground.backend)),
+      mesh_(session, job_.load().mesh, std::move(ground.backend)),
       arenas_(
           allocate(session, *device_,
                    engine::with_connections(session, mesh_, device_->memory(), job_.programs.all()).backend(),
@@ -165,37 +168,35 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
       close_(mesh_),
       load_(job_.load(), memory_, mesh_, with_algorithms(session, mesh_, deck, queues_),
             {.poison = options.poison, .succession = &succession_}),
-      train_(job_.train(), memory_, mesh_, queues_, executor_options(options, succession_)),
-      all_rows_(job_.all_rows()
-                    ? std::make_unique<engine::Executor>(*job_.all_rows(), memory_, mesh_, queues_,
-                                                         executor_options(options, succession_))
-                    : nullptr),
+      train_(if_there(job_.programs.find(program::train_name), memory_, mesh_, queues_,
+                      executor_options(options, succession_))),
+      all_rows_(if_there(job_.all_rows(), memory_, mesh_, queues_, executor_options(options, succession_))),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
       host_(session.agree("allocating memory",
                           [&] { return engine::HostTensors(*device_, host_ranges(job_, memory_)); })),
       abort_(mesh_) {
+  std::vector<const engine::Executor*> repeated = executors();
+  repeated.erase(repeated.begin());  // that of the load Program
   session.agree("preparing graphs", [&] {
     REQUIRE(
-        options.device.cuda_graphs != "step" || job_.train().mesh[Axis::pipeline] == 1 ||
+        options.device.cuda_graphs != "step" || job_.load().mesh[Axis::pipeline] == 1 ||
             mesh_.ordered_in_graphs(),
         "device.cuda_graphs = \"step\" with mesh.pipeline = {} needs a driver of CUDA 12.9 or later: with an "
         "older one messages of a graph wait for each other's end, and ranks for each other for ever. Set "
         "device.cuda_graphs = \"compute\"",
-        job_.train().mesh[Axis::pipeline]);
-    train_.require_capturable();
-    evaluate_.require_capturable();
-    if (all_rows_) all_rows_->require_capturable();
+        job_.load().mesh[Axis::pipeline]);
+    for (const engine::Executor* executor : repeated) executor->require_capturable();
   });
   const std::vector<engine::Note> of_arenas = register_arenas(mesh_, arenas_);
-  notes_ = train_.notes();
+  notes_ = (train_ ? *train_ : evaluate_).notes();
   for (const engine::Note& note : evaluate_.notes())
     if (note.warning && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
   if (memory_.nvme()) note_nvme(*memory_.nvme());
   notes_.insert(notes_.end(), of_arenas.begin(), of_arenas.end());
   if (deck) note_algorithms(session, *deck);
-  std::vector<const program::Program*> repeated{&job_.train(), &job_.evaluate()};
-  if (all_rows_) repeated.push_back(&all_rows_->program());
-  engine::load_library_kernels(session, repeated, memory_, mesh_, queues_);
+  std::vector<const program::Program*> programs;
+  for (const engine::Executor* executor : repeated) programs.push_back(&executor->program());
+  engine::load_library_kernels(session, programs, memory_, mesh_, queues_);
   scalars() = {};
   host_.upload(scalars_place);
 }
@@ -218,46 +219,53 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
 void Worker::step() {
   host_.upload(scalars_place);
   for (std::size_t i = first_input; i < inputs_end(); ++i) host_.upload(i);
-  run_step(train_);
-  if (!all_rows_ || scalars().found_inf != StepScalars::rows_left_out) return;
-  run_step(*all_rows_);
-  ++reruns_;
+  run_step(*train_);
+  reran_ = all_rows_ && scalars().found_inf == StepScalars::rows_left_out;
+  if (reran_) run_step(*all_rows_);
 }
 
 void Worker::run_step(engine::Executor& executor) {
   executor.run();
   host_.download(scalars_place);
-  download_experts();
+  download_reports();
   wait(executor);
 }
 
 std::optional<engine::FoundOp> Worker::inspect_step() {
   if (device_->asynchronous()) return std::nullopt;
-  engine::Inspector inspector(train_.program(), memory_);
+  engine::Inspector inspector(train_->program(), memory_);
   step(inspector);
   return inspector.found();
 }
 
 void Worker::step(engine::OpObserver& observer) {
-  if (!device_->asynchronous()) train_.look_with(&observer);
+  if (!device_->asynchronous()) train_->look_with(&observer);
   step();
-  train_.look_with(nullptr);
+  train_->look_with(nullptr);
 }
 
 void Worker::evaluate_batch() {
-  for (std::size_t i = 0; i < input_names.size(); ++i) host_.upload(input_place(0, i));
+  for (std::size_t i = 0; i < input_names(); ++i) host_.upload(input_place(0, i));
   evaluate_.run();
   host_.download(partials_place);
-  download_experts();
+  download_reports();
   wait(evaluate_);
 }
 
 std::size_t Worker::inputs_end() const {
-  return host_.size() - (job_.tensors.experts == program::no_tensor ? 0 : 1);
+  return host_.size() - (job_.tensors.experts == program::no_tensor ? 0 : 1) - (of_pairs() ? 2 : 0);
 }
 
-void Worker::download_experts() {
-  if (inputs_end() < host_.size()) host_.download(inputs_end());
+std::size_t Worker::input_names() const {
+  return of_pairs() ? names_of_inputs.size() : of_tokens;
+}
+
+std::size_t Worker::input_place(int micro, std::size_t name) const {
+  return first_input + static_cast<std::size_t>(micro) * input_names() + name;
+}
+
+void Worker::download_reports() {
+  for (std::size_t i = inputs_end(); i < host_.size(); ++i) host_.download(i);
 }
 
 /// A communication that failed on the device would never end. What the device is at is asked for once it
@@ -299,40 +307,6 @@ void Worker::restore_copied() {
   derive_parameters();
 }
 
-void Worker::initialize(std::uint64_t seed) {
-  run_on(*device_, [&] {
-    initialize_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_,
-                       queues_.exec(runtime::compute_queue), seed);
-  });
-  succession_.restart();
-  derive_parameters();
-}
-
-checkpoint::Imported Worker::import_weights(const std::string& folder,
-                                            const checkpoint::ImportOptions& options) {
-  const auto shards = state(false);
-  return checkpoint::import_weights(folder, place_of(job_.load(), job_.layout), shards, options);
-}
-
-void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t seed) {
-  const std::set<std::string> absent(imported.absent.begin(), imported.absent.end());
-  run_on(*device_, [&] {
-    kernels::Exec& exec = queues_.exec(runtime::compute_queue);
-    draw_weights(job_.load(), job_.tensors, job_.layout, job_.graph, memory_, exec, seed,
-                 [&](const model::Parameter& p) { return absent.contains(p.name); });
-    zero_moments(job_.load(), job_.tensors, memory_, exec);
-  });
-  succession_.restart();
-  derive_parameters();
-}
-
-std::int64_t Worker::weight_bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& shard : state_shards(job_.load(), job_.tensors, memory_, false))
-    bytes += job_.layout.unit(shard.unit).shard_elements * size_of(shard.dtype);
-  return bytes;
-}
-
 StepScalars& Worker::scalars() const {
   return *reinterpret_cast<StepScalars*>(host_.at(scalars_place));
 }
@@ -342,7 +316,7 @@ const StepPartial* Worker::partials() const {
 }
 
 std::optional<ExpertsPartial> Worker::experts() const {
-  if (inputs_end() == host_.size()) return std::nullopt;
+  if (job_.tensors.experts == program::no_tensor) return std::nullopt;
   const auto* const of_ranks = reinterpret_cast<const ExpertsPartial*>(host_.at(inputs_end()));
   ExpertsPartial all;
   for (int rank = 0; rank < mesh_.shape().ranks(); ++rank) {
@@ -355,11 +329,29 @@ std::optional<ExpertsPartial> Worker::experts() const {
   return all;
 }
 
+std::optional<PreferenceSums> Worker::preference() const {
+  if (!of_pairs()) return std::nullopt;
+  return *reinterpret_cast<const PreferenceSums*>(host_.at(host_.size() - 2));
+}
+
+std::span<const double> Worker::logps() const {
+  const Coordinate& at = mesh_.coordinate();
+  const bool first = at[Axis::tensor] == 0 && at.index_in(context_axes) == 0;
+  if (!of_pairs() || job_.graph.pairs.logps < 0 || !first) return {};
+  const auto count = job_.train().tensor(job_.tensors.preference.logps).shape[0];
+  return {reinterpret_cast<const double*>(host_.at(host_.size() - 1)), static_cast<std::size_t>(count)};
+}
+
 InputAddresses Worker::inputs(int micro) const {
   const auto ints = [&](std::size_t name) {
     return reinterpret_cast<std::int32_t*>(host_.at(input_place(micro, name)));
   };
-  return {ints(0), ints(1), reinterpret_cast<float*>(host_.at(input_place(micro, 2))), ints(3), ints(4)};
+  InputAddresses of{ints(0), ints(1), reinterpret_cast<float*>(host_.at(input_place(micro, 2))), ints(3),
+                    ints(4)};
+  if (!of_pairs()) return of;
+  of.sequences = ints(5);
+  of.reference = reinterpret_cast<double*>(host_.at(input_place(micro, 6)));
+  return of;
 }
 
 int Worker::data_index() const {

@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "base/preference_loss.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/hf/import.hpp"
 #include "config/deck.hpp"
@@ -12,6 +14,7 @@
 #include "engine/host_tensors.hpp"
 #include "engine/inspector.hpp"
 #include "engine/job_memory.hpp"
+#include "job/codes/quantized_weights.hpp"
 #include "job/held_memory.hpp"
 #include "job/open_device.hpp"
 #include "kernel_interface/exact_sum.hpp"
@@ -32,6 +35,8 @@ struct InputAddresses {
   float* weights;
   std::int32_t* positions;
   std::int32_t* document_start;
+  std::int32_t* sequences = nullptr;  ///< null, as `reference`, unless the loss is on pairs
+  double* reference = nullptr;
 };
 
 struct WorkerOptions {
@@ -66,7 +71,18 @@ class Worker {
   checkpoint::Imported import_weights(const std::string& folder, const checkpoint::ImportOptions& options);
   /// Collective: draws adapters that the folder lacked from the seed, makes moments zero, derives all copies.
   void complete_import(const checkpoint::Imported& imported, std::uint64_t seed);
-  /// Bytes of this rank's slices of the weights, which import_weights fills.
+  /// Returns whether weights are kept in 4 or 8 bits: the same on every rank.
+  bool keeps_codes() const;
+  /// Collective. Makes the codes of such weights. Throws AgreedError if reading fails on any rank. decoded:
+  /// gets what this rank owns of them as their codes say, if it is given. Call derive_parameters()
+  /// afterwards.
+  void quantize(const ReadElements& read, const DecodedElements& decoded = {});
+  /// Gives elements of parameters as initialize() draws them.
+  ReadElements drawn_elements(std::uint64_t seed);
+  /// Draws the weights that are not trained and not kept in few bits from the seed again, and leaves all else
+  /// as it is.
+  void draw_frozen(std::uint64_t seed);
+  /// Bytes of this rank's slices of the weights, which import_weights and quantize fill.
   std::int64_t weight_bytes() const;
 
   /// What the log should say of how this came about; none: nothing.
@@ -76,8 +92,9 @@ class Worker {
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
   engine::Queues& queues() { return queues_; }
-  engine::Executor& train() { return train_; }
-  const engine::Executor& train() const { return train_; }
+  /// Returns the executor of the train step. The job must have one (Job::trains).
+  engine::Executor& train() { return *train_; }
+  const engine::Executor& train() const { return *train_; }
   engine::Executor& evaluate() { return evaluate_; }
 
   /// Collective, after the slices of the state were written: the parameters that ranks compute with follow
@@ -87,8 +104,8 @@ class Worker {
   /// where the host waits for the device, and nowhere else. A step that left rows out has changed nothing and
   /// is taken again with room for all.
   void step();
-  /// Returns how many steps were taken again.
-  std::int64_t reruns() const { return reruns_; }
+  /// Returns whether the last step was taken again.
+  bool reran() const { return reran_; }
   /// Collective: a step as before, whose ops are looked at. Not on devices that work later.
   void step(engine::OpObserver& observer);
   /// Collective: a step as before, whose ops are looked at for the first result of this rank that is not
@@ -128,6 +145,12 @@ class Worker {
   /// Returns what all ranks report of experts together, after a step or an evaluation; in an evaluation no
   /// load. Nothing if the model has no experts.
   std::optional<ExpertsPartial> experts() const;
+  /// Returns what all ranks report of pairs of answers together, after a step or an evaluation. Nothing if
+  /// the loss is another.
+  std::optional<PreferenceSums> preference() const;
+  /// Returns the log-probabilities of this rank's sequences in the last evaluation, by slot. Empty on ranks
+  /// that do not tell: those without the head, and all but one of those that computed the same.
+  std::span<const double> logps() const;
   InputAddresses inputs(int micro) const;
   /// Index of this rank among those that see different data, and their number.
   int data_index() const;
@@ -139,13 +162,18 @@ class Worker {
   void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void run_step(engine::Executor& executor);
-  /// Returns the executors of all Programs; that of the train step is last.
+  /// Returns the executors of all Programs: that of the load Program is first, that of the train step, if
+  /// there is one, is last.
   std::vector<const engine::Executor*> executors() const;
   void wait(engine::Executor& executor);
-  /// One past the last input among the host's tensors.
+  /// One past the last input among the host's tensors. What steps report follows.
   std::size_t inputs_end() const;
-  void download_experts();
+  std::size_t input_names() const;
+  std::size_t input_place(int micro, std::size_t name) const;
+  bool of_pairs() const { return job_.tensors.preference.report != program::no_tensor; }
+  void download_reports();
 
+  const runtime::Session& session_;
   program::Job job_;
   std::unique_ptr<runtime::Device> device_;
   engine::Queues queues_;
@@ -155,10 +183,10 @@ class Worker {
   engine::JobMemory& memory_ = arenas_.memory;
   runtime::CloseMesh close_;
   program::Succession succession_{job_.programs};
-  engine::Executor load_, train_;
-  std::unique_ptr<engine::Executor> all_rows_;  ///< null where the job has no such Program
+  engine::Executor load_;
+  std::unique_ptr<engine::Executor> train_, all_rows_;  ///< null where the job has no such Program
   engine::Executor evaluate_;
-  std::int64_t reruns_ = 0;
+  bool reran_ = false;
   engine::HostTensors host_;
   std::vector<engine::Note> notes_;
   runtime::AbortOnError abort_;

@@ -7,7 +7,7 @@ namespace ztrain::job {
 std::vector<const engine::Executor*> Worker::executors() const {
   std::vector<const engine::Executor*> all{&load_, &evaluate_};
   if (all_rows_) all.push_back(all_rows_.get());
-  all.push_back(&train_);
+  if (train_) all.push_back(train_.get());
   return all;
 }
 
@@ -20,10 +20,11 @@ std::string Worker::where() const {
 telemetry::Place Worker::place() const {
   telemetry::Place place;
   place.rank = mesh_.coordinate().rank();
-  for (const engine::Executor* executor : executors()) {
+  const std::vector<const engine::Executor*> all = executors();
+  for (const engine::Executor* executor : all) {
     engine::Standing at = executor->standing();
-    // If no Program is under way, the train step says how far this rank has come.
-    if (at.program.empty() || (!at.under_way && executor != &train_)) continue;
+    // If no Program is under way, the last executor says how far this rank has come.
+    if (at.program.empty() || (!at.under_way && executor != all.back())) continue;
     place.program = std::move(at.program);
     place.fingerprint = at.fingerprint;
     place.sequence = at.sequence;

@@ -23,6 +23,12 @@ auto with_type(DType type, const F& f) {
   }
 }
 
+/// Calls f.operator()<A>() for A in {float, double}: `type` is that of sums (acc_t).
+template <class F>
+auto with_sum_type(DType type, const F& f) {
+  return type == DType::f64 ? f.template operator()<double>() : f.template operator()<float>();
+}
+
 /// f.operator()<T, G>() for the legal pairs of what is read and what is made of it, as of activations and
 /// gradients of parameters. Throws Error for others.
 template <class F>

@@ -138,8 +138,9 @@ void Layout::lay_out(FlatUnit& unit, const std::vector<int>& members) {
   for (const Item& item : items) {
     end = *place_of(item, round_up(end, quantum), unit.shard_elements);
     for (const std::int64_t count : item.counts) {
-      const Segment segment{*member++, round_up(end, quantum), count};
-      end = segment.begin + count;
+      end = round_up(end, quantum);
+      const Segment segment{*member++, end, count};
+      end += count;
       unit.segments.push_back(segment);
       by_parameter_[static_cast<std::size_t>(segment.parameter)] = segment;
     }
@@ -197,6 +198,12 @@ SliceIndex slice_index(const Shape& shape, const TensorSlice& slice, int index) 
 std::int64_t Layout::parameter_count() const {
   std::int64_t n = 0;
   for (const auto& p : parameters_) n += ztrain::elements(p.shape);
+  return n;
+}
+
+std::int64_t Layout::saved_count() const {
+  std::int64_t n = 0;
+  for (const auto& p : parameters_) n += p.quantized ? 0 : ztrain::elements(p.shape);
   return n;
 }
 

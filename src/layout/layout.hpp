@@ -28,9 +28,10 @@ struct ParameterShape {
   int unit = 0;       ///< -1: other stages of the pipeline have it, and this rank has nothing of it
   bool decay = true;  ///< takes weight decay
   bool trainable = true;
-  bool adapter = false;  ///< no model that is read has it: it is drawn
-  int other_rank = -1;   ///< of the pipeline, that has the same part of it; -1: none
-  int joined = -1;       ///< the first of the parameters that it follows without a gap; -1: none
+  bool adapter = false;    ///< no model that is read has it: it is drawn
+  int other_rank = -1;     ///< of the pipeline, that has the same part of it; -1: none
+  int joined = -1;         ///< the first of the parameters that it follows without a gap; -1: none
+  bool quantized = false;  ///< it is kept in 4 or 8 bits, so no checkpoint holds it
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.
@@ -112,6 +113,8 @@ class Layout {
   /// The number of logical parameters elements, padding not counted; and of those that are trained.
   std::int64_t parameter_count() const;
   std::int64_t trained_count() const;
+  /// The number of elements that checkpoints hold: not those in 4 or 8 bits.
+  std::int64_t saved_count() const;
 
  private:
   void lay_out(FlatUnit& unit, const std::vector<int>& members);

@@ -125,8 +125,9 @@ double Builder::rounded(double value) const {
   }
 }
 
-Graph Builder::finish(ValueId result, ExpertReport experts) && {
+Graph Builder::finish(ValueId result, ExpertReport experts, PairValues pairs) && {
   graph_.result = result;
+  graph_.pairs = pairs;
   graph_.experts = std::move(experts);
   return std::move(graph_);
 }

@@ -87,8 +87,8 @@ class Builder {
   }
   /// fp64 [2]: {sum of weighted nll, sum of weights}.
   ValueId head_loss(const std::string& name, ValueId x, ValueId weight, ValueId targets, ValueId weights,
-                    double soft_cap = 0) {
-    return emit(HeadLoss{{soft_cap}}, name, {x, weight, targets, weights}, {2}, DType::f64);
+                    const LogitCap& loss = {}) {
+    return emit(HeadLoss{loss}, name, {x, weight, targets, weights}, {2}, DType::f64);
   }
 
   /// Emits the record's op, whose first output has this shape and dtype.
@@ -100,7 +100,7 @@ class Builder {
   /// Adds an output to the op that was emitted last.
   ValueId extra_output(const std::string& name, Shape shape, DType dtype);
 
-  Graph finish(ValueId result, ExpertReport experts = {}) &&;
+  Graph finish(ValueId result, ExpertReport experts = {}, PairValues pairs = {}) &&;
   const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
   DType compute() const { return compute_; }
   DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }

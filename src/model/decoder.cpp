@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/preference_loss.hpp"
 #include "config/architectures.hpp"
 #include "config/layers.hpp"
 #include "model/balance.hpp"
@@ -67,7 +68,7 @@ class Decoder {
     b_.block("lm_head");
     ExpertReport experts = balance_.finish();
     const ValueId result = head(x, embedding);
-    return std::move(b_).finish(result, std::move(experts));
+    return std::move(b_).finish(result, std::move(experts), pairs_);
   }
 
  private:
@@ -200,7 +201,29 @@ class Decoder {
       return cap > 0 ? b_.soft_cap("logits_cap", logits, cap) : logits;
     }
     const ValueId targets = b_.input("targets", DType::i32, {r_.tokens});
-    return b_.head_loss("lm_head", h, weight, targets, balance_.weights(), cap);
+    if (r_.pairs.slots > 0) return pair_loss({h, weight, targets, balance_.weights()}, cap);
+    return b_.head_loss("lm_head", h, weight, targets, balance_.weights(),
+                        {cap, r_.label_smoothing, r_.head_z_loss});
+  }
+
+  /// head: the inputs of HeadTokens.
+  ValueId pair_loss(std::vector<ValueId> head, double cap) {
+    const ValueId weights = head[HeadTokens::token_weights];
+    const ValueId nll = b_.emit(HeadTokens{{cap}}, "lm_head", std::move(head), {r_.tokens}, DType::f64);
+    const ValueId sequences = b_.input("sequences", DType::i32, {r_.tokens});
+    const ValueId reference = b_.input("reference", DType::f64, {r_.tokens});
+    const ValueId sums = b_.emit(SequenceSums{}, "sequence_sums", {nll, weights, sequences, reference},
+                                 {r_.pairs.slots, sequence_sums_width}, DType::f64);
+    std::vector<ValueId> inputs{sums};
+    if (r_.pairs.loss.loss_type == "kto") {
+      const ValueId own = b_.emit(KlSums{}, "kl_sums", {sums}, {2}, DType::f64);
+      inputs.push_back(b_.emit(ShareSums{}, "kl_sums.all", {own}, {2}, DType::f64));
+    }
+    const ValueId losses =
+        b_.emit(PreferenceLoss{r_.pairs.loss}, "preference_loss", std::move(inputs), {2}, DType::f64);
+    pairs_.report = b_.extra_output("preference_loss.report", {preference_sums}, DType::f64);
+    pairs_.logps = b_.extra_output("preference_loss.logps", {r_.pairs.slots}, DType::f64);
+    return losses;
   }
 
   Builder b_;
@@ -210,6 +233,7 @@ class Decoder {
   Projections linear_;
   Balance balance_;
   FeedForward feed_forward_;
+  PairValues pairs_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "config/deck.hpp"
 #include "kernels/attention/record.hpp"
+#include "kernels/preference/record.hpp"
 #include "model/graph.hpp"
 #include "model/tensor_plan.hpp"
 
@@ -24,6 +25,12 @@ enum class BalanceOver : std::uint8_t {
   ranks         ///< those of all layers, and of the micro-batches that all ranks have at once
 };
 
+/// A loss on pairs of answers, in place of that of each token.
+struct PairRequest {
+  std::int64_t slots = 0;  ///< sequences that a micro-batch has at most; 0: the loss is that of tokens
+  PreferenceConstants loss{};
+};
+
 /// What a family needs to know beside the dims.
 struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
@@ -38,6 +45,8 @@ struct Request {
   BalanceOver balance_over = BalanceOver::micro_batch;
   double bias_speed = 0;     ///< experts.bias_update_speed
   double z_coefficient = 0;  ///< of the z-loss of routers
+  PairRequest pairs{};
+  double label_smoothing = 0, head_z_loss = 0;  ///< of the head's loss
 };
 
 /// Returns the attention of a layer, as far as dims say it: heads, window, scale and cap of the scores, and

@@ -10,6 +10,7 @@
 #include "base/axes.hpp"
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "base/weight_form.hpp"
 
 namespace ztrain::model {
 
@@ -51,6 +52,11 @@ inline std::string scales_name(const std::string& parameter) {
   return "scales." + parameter;
 }
 
+/// Names the state that is the statistics of a parameter that is kept as codes.
+inline std::string statistics_name(const std::string& parameter) {
+  return "statistics." + parameter;
+}
+
 struct Parameter {
   std::string name{};  ///< Hugging Face name
   Shape shape{};       ///< logical, whole
@@ -81,6 +87,10 @@ struct Parameter {
   ValueId value = -1;
   /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.
   ValueId scales = -1;
+  /// How a frozen weight is kept if that is in 4 or 8 bits. Its value is then codes, and `statistics` a
+  /// state.
+  WeightForm form{};
+  ValueId statistics = -1;
 
   bool coded() const { return scales >= 0; }
 };
@@ -95,6 +105,7 @@ struct Unit {
   bool kept_whole = false;  ///< its parameters are not sharded, whatever the strategy
   bool coded = false;       ///< all its parameters are computed with as 8-bit codes
   int other_rank = -1;      ///< as of all its parameters
+  WeightForm form{};        ///< as of all its parameters
 };
 
 /// Values of a mixture of experts from which a step's numbers are made. A step keeps them for every
@@ -103,7 +114,7 @@ struct ExpertReport {
   std::vector<ValueId> losses;  ///< what balance_loss gives, of layers that this rank has
   std::vector<ValueId> sums;    ///< what router_sums gives, by layer with experts
   AxisSet sums_over;            ///< axes over whose ranks the sums add up (program/passes/place.hpp)
-  /// Number of ranks, int32 [1], for whose experts a layer's rows found no room; only of layers that may have
+  /// Number of ranks, fp64 [1], for whose experts a layer's rows found no room; only of layers that may have
   /// too little room.
   std::vector<ValueId> overflows;
   double bias_speed = 0;  ///< how far a step moves the biases of the choice, which are constants
@@ -111,9 +122,17 @@ struct ExpertReport {
   bool reports() const { return !losses.empty() || !sums.empty(); }
 };
 
+/// Values of a loss on pairs of answers, which a step keeps for every micro-batch.
+struct PairValues {
+  ValueId report = -1;  ///< fp64 [9], PreferenceSums
+  ValueId logps = -1;   ///< fp64 [slots], log-probabilities of sequences
+};
+
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
 /// are fixed: tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32
-/// (index of the first token that the token may attend to).
+/// (index of the first token that the token may attend to). A loss on pairs has two more: sequences int32
+/// (the slot of the token's sequence) and reference fp64 (terms of the sequences' log-probabilities under the
+/// reference model).
 struct Graph {
   std::vector<std::string> blocks;  ///< of nodes, in order: embedding, each transformer block, head
   std::vector<Unit> units;
@@ -123,6 +142,7 @@ struct Graph {
   ValueId result =
       -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
   ExpertReport experts{};
+  PairValues pairs{};
 
   Value& value(ValueId id) { return values[at(id)]; }
   const Value& value(ValueId id) const { return values[at(id)]; }
@@ -133,11 +153,12 @@ struct Graph {
   ValueId add(Parameter parameter, DType dtype);
   Parameter& parameter_of(ValueId id) { return parameters[at(value(id).parameter)]; }
   const Parameter& parameter_of(ValueId id) const { return parameters[at(value(id).parameter)]; }
-  /// Returns, as far as the graph has them, the result, the losses of experts, the sums of routers and
-  /// overflows.
+  /// Returns, as far as the graph has them, the result, the values of pairs, the losses of experts, the sums
+  /// of routers and overflows.
   std::vector<ValueId> reported() const {
     std::vector<ValueId> all;
-    if (result >= 0) all.push_back(result);
+    for (const ValueId v : {result, pairs.report, pairs.logps})
+      if (v >= 0) all.push_back(v);
     all.insert(all.end(), experts.losses.begin(), experts.losses.end());
     all.insert(all.end(), experts.sums.begin(), experts.sums.end());
     all.insert(all.end(), experts.overflows.begin(), experts.overflows.end());

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/heads/record.hpp"
+#include "model/projections.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 class LatentAttention {
  public:
   LatentAttention(Builder& builder, const config::Model& dims, std::string name)
-      : b_(builder), m_(dims), name_(std::move(name)) {}
+      : b_(builder), m_(dims), linear_(builder, dims.initializer_range), name_(std::move(name)) {}
 
   ValueId run(const LatentInputs& in, const Attention& attention) {
     b_.piece("qkv");
@@ -30,13 +31,11 @@ class LatentAttention {
   std::string of(const std::string& part) const { return name_ + "." + part; }
 
   ValueId project(const std::string& layer, ValueId x, std::int64_t out, bool bias) {
-    const ValueId weight =
-        b_.parameter(of(layer + ".weight"), {out, b_.shape(x)[1]}, Init::normal, m_.initializer_range);
-    return b_.linear(of(layer), x, weight, bias ? b_.parameter(of(layer + ".bias"), {out}, Init::zeros) : -1);
+    return linear_.project(of(layer), x, out, bias);
   }
 
   ValueId norm(const std::string& layer, ValueId x) {
-    constexpr double eps = 1e-6;  // whatever rms_norm_eps is
+    constexpr double eps = 1e-6;  // rms_norm_eps is that of the other norms.
     return b_.rms_norm(of(layer), x, b_.parameter(of(layer + ".weight"), {b_.shape(x)[1]}, Init::ones),
                        {.eps = eps});
   }
@@ -73,6 +72,7 @@ class LatentAttention {
 
   Builder& b_;
   const config::Model& m_;
+  Projections linear_;
   std::string name_;
 };
 

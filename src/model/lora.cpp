@@ -60,9 +60,9 @@ void require_target(const std::string& target, const std::set<std::string>& modu
     return;
   std::set<std::string> names;
   for (const std::string& module : modules) names.insert(short_name(module));
-  REQUIRE(target != "all-linear",
-          "lora.targets: 'all-linear' is no name of a layer: leave lora.targets out, which gives adapters to "
-          "all linear layers of the blocks");
+  REQUIRE(target != config::all_linear,
+          "lora.targets: '{}' stands for all linear layers of the blocks, and must be the only entry",
+          target);
   for (const auto& [module, what] :
        {std::pair("lm_head", "head"), std::pair("model.embed_tokens", "embedding")})
     REQUIRE(!config::is_target(target, module),
@@ -150,12 +150,12 @@ class Adapter {
     return graph_.add(std::move(factor), graph_.value(weight).dtype);
   }
 
-  /// Emits alpha / rank (dropout(x) A^T) of a layer's input x. Layers of one module share it.
+  /// Emits the scaled dropout(x) A^T of a layer's input x. Layers of one module share it.
   ValueId narrow(const Node& layer, const std::string& module, ValueId a) {
     const ValueId x = layer.inputs[Linear::x], kept = lora_.dropout > 0 ? dropout(layer, x) : x,
                   inner = product(layer, module + ".lora_A", kept, a);
-    return emit(layer, Scale{lora_.alpha / static_cast<double>(lora_.rank)}, module + ".lora_scale", {inner},
-                graph_.value(inner).shape);
+    const Scale scale{config::adapter_scale(lora_.alpha, lora_.rank, lora_.rslora)};
+    return emit(layer, scale, module + ".lora_scale", {inner}, graph_.value(inner).shape);
   }
 
   /// Emits the product of rows and a factor, which for experts lie in the groups of the layer's rows.

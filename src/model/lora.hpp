@@ -1,8 +1,8 @@
 #pragma once
 // Low-rank adapters as a pass over a family's graph: beside y = x W^T of a chosen linear layer, or of each of
-// a layer's experts, y + alpha / rank (dropout(x) A^T) B^T (Hu et al., "LoRA: Low-Rank Adaptation of Large
-// Language Models", 2021). A [rank, k] is drawn uniformly in +-1/sqrt(k), B [n, rank] is zero, so a model
-// starts as it was. config/adapters.hpp says how the factors are named.
+// a layer's experts, y + scale (dropout(x) A^T) B^T with config::adapter_scale (Hu et al., "LoRA: Low-Rank
+// Adaptation of Large Language Models", 2021). A [rank, k] is drawn uniformly in +-1/sqrt(k), B [n, rank] is
+// zero, so a model starts as it was. config/adapters.hpp says how the factors are named.
 
 #include <cstdint>
 

@@ -63,13 +63,19 @@ bool needs_decay(const Schedule& schedule) {
   return row != nullptr && row->needs_decay;
 }
 
+std::int64_t warmup_steps(const Schedule& schedule, std::int64_t total_steps) {
+  const double steps =
+      schedule.warmup < 1 ? std::ceil(schedule.warmup * static_cast<double>(total_steps)) : schedule.warmup;
+  return static_cast<std::int64_t>(steps);
+}
+
 double learning_rate(const Schedule& schedule, double peak, std::int64_t step, std::int64_t total_steps) {
   const ScheduleInfo* row = find_schedule(schedule.name);
   REQUIRE(row != nullptr, "schedule.name = \"{}\" is unknown; legal: {}", schedule.name,
           fmt::join(schedule_names(), ", "));
-  if (step < schedule.warmup)
-    return peak * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup);
-  const Progress progress{fraction(step, schedule.warmup, total_steps),
+  const std::int64_t warmup = warmup_steps(schedule, total_steps);
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  const Progress progress{fraction(step, warmup, total_steps),
                           fraction(step, total_steps - schedule.decay, total_steps)};
   return peak * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * row->factor(progress));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Learning-rate schedules. `step` counts optimizer steps from 0; w = schedule.warmup, r =
+// Learning-rate schedules. `step` counts optimizer steps from 0; w = warmup_steps(), r =
 // schedule.min_lr_ratio, T = total_steps, d = schedule.decay.
 //
 // Warmup, for step < w:      peak (step + 1) / w
@@ -19,7 +19,7 @@ namespace ztrain::optim {
 /// Values of [schedule] in the deck.
 struct Schedule {
   std::string name;         ///< name of a row of schedules()
-  std::int64_t warmup = 0;  ///< steps
+  double warmup = 0;        ///< steps; below 1 a share of the run's steps
   std::int64_t decay = 0;   ///< steps of the final decay, if the schedule has one
   double min_lr_ratio = 0;  ///< final learning rate over optimizer.lr
 };
@@ -44,6 +44,9 @@ std::vector<std::string> schedule_names();
 
 /// Returns whether the schedule has a final decay; false if no schedule has this name.
 bool needs_decay(const Schedule& schedule);
+
+/// Returns the steps of the warmup. A share is rounded up to whole steps, as transformers does.
+std::int64_t warmup_steps(const Schedule& schedule, std::int64_t total_steps);
 
 /// Returns the learning rate of optimizer step `step`. Throws Error naming schedule.name if there is no such
 /// schedule.

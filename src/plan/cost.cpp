@@ -76,12 +76,14 @@ class Compiler {
         graph_(training_graph(cost.deck)),
         spec_(with_stages(graph_, job_spec(cost.deck, cost.machine.target))) {
     spec_.proven = options.proven;
+    std::int64_t saved = 0;
     for (const model::Parameter& p : graph_.parameters) {
+      saved += p.form.any() ? 0 : elements(p.shape);
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
     }
     cost.active = graph_.active_parameters();
-    cost.checkpoint_bytes = checkpoint_bytes(cost.deck, cost.parameters, cost.trained);
+    cost.checkpoint_bytes = checkpoint_bytes(cost.deck, saved, cost.trained);
     cost.mesh = spec_.mesh;
     Machine& machine = cost.machine;
     const int left = product_multiprocessors(machine.multiprocessors, cost.mesh, cost.deck.device);

@@ -379,9 +379,9 @@ std::string cheapest_fix_text(const Question& question) {
   const Fixes fixes = fixes_for(question, Watch(most, seconds), 3);
   std::string text;
   for (const Fix& fix : fixes.best)
-    text += fmt::format("{} {} ({}, {} per rank)", text.empty() ? "It fits with" : "; or with",
+    text += fmt::format("{} {} ({}, {} per rank{})", text.empty() ? "It fits with" : "; or with",
                         command_line(fix.overrides), name_of(fix.effect),
-                        format_decimal_bytes(verdict_of(fix.cost).device_needed));
+                        format_decimal_bytes(verdict_of(fix.cost).device_needed), host_memory_text(fix.cost));
   if (text.empty()) text = "No change of the deck that is known to save memory makes it fit";
   if (!fixes.least_ranks) return text;
   const auto& [ranks, overrides] = *fixes.least_ranks;

@@ -62,6 +62,9 @@ inline constexpr std::int64_t most_sizes = 300;  ///< of jobs that are looked th
 std::optional<LeastRanks> least_ranks(const Question& question, const std::vector<std::string>& more,
                                       const Watch& watch);
 
+/// Returns ", 12.00 GB of the host per rank, 96.00 GB of a node", or "" if the host holds nothing.
+std::string host_memory_text(const Cost& cost);
+
 /// A sentence or two for a job that was refused for lack of memory: the cheapest fixes as overrides, or what
 /// else to do. Ranks wait for it.
 std::string cheapest_fix_text(const Question& question);

@@ -1,6 +1,8 @@
 #pragma once
 // What planning needs to know of the machine that a job is to run on.
 
+#include <string_view>
+
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
@@ -32,6 +34,11 @@ struct Machine {
   int multiprocessors = 0;       ///< of a device; 0: unknown
   double computing_share = 1.0;  ///< of the multiprocessors, while communication takes the rest
 };
+
+/// Returns "GPU" or "CPU".
+constexpr std::string_view device_kind(Target target) {
+  return target == Target::cuda ? "GPU" : "CPU";
+}
 
 /// Returns the number of multiprocessors that NCCL leaves to products, of `all` that a GPU has. Returns 0 if
 /// products may count on all. Assumes that collectives run one at a time.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/shape.hpp"
+#include "config/validate/validate.hpp"
 #include "layout/comm_cost.hpp"
 #include "optim/optimizer.hpp"
 
@@ -122,7 +123,8 @@ double optimizer_bytes_of(const config::Deck& d) {
 double checkpoint_bytes(const config::Deck& d, std::int64_t parameters, std::int64_t trained) {
   const config::Precision& p = d.precision;
   const double separate = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.parameters));
-  const auto all = static_cast<double>(parameters), some = static_cast<double>(trained);
+  const auto some = static_cast<double>(trained),
+             all = config::saves_frozen(d) ? static_cast<double>(parameters) : some;
   return all * static_cast<double>(size_of(p.parameters)) + some * (optimizer_bytes_of(d) - separate);
 }
 

@@ -49,8 +49,9 @@ std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
 /// Master weights beside the parameters, and optimizer states, of a parameter that is trained.
 double optimizer_bytes_of(const config::Deck& deck);
 
-/// A checkpoint of so many parameters, from all ranks together: trained ones as their masters are, with the
-/// optimizer's states, the others as they are computed with.
+/// A checkpoint that holds so many parameters, from all ranks together: trained ones as their masters are,
+/// with the optimizer's states, the others as they are computed with where checkpoints hold them
+/// (config::saves_frozen).
 double checkpoint_bytes(const config::Deck& deck, std::int64_t parameters, std::int64_t trained);
 
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:

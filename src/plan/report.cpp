@@ -249,9 +249,11 @@ std::string run_line(const Cost& c) {
   if (!knows_its_machine(c)) return "";
   const auto lasts = [&](double steps) { return format_duration(steps * c.step.seconds); };
   if (c.deck.run.epochs > 0)
-    return line("run", fmt::format("{} for a billion tokens, without evaluations and saves: how many "
-                                   "run.epochs = {} are depends on the data, which are not read here",
-                                   lasts(1e9 / c.tokens_per_step()), c.deck.run.epochs));
+    return line("run",
+                fmt::format("{} for a billion tokens, without evaluations and saves: how many "
+                            "run.epochs = {} are depends on the data, which are not read here; `ztrain "
+                            "check` reads them and says it",
+                            lasts(1e9 / c.tokens_per_step()), c.deck.run.epochs));
   const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
   return line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens", lasts(steps),
                                  grouped(steps), format_count(steps * c.tokens_per_step())));

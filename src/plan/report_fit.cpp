@@ -61,12 +61,23 @@ std::string settings_table(const std::vector<Setting>& settings) {
     table.row(cells);
   }
   std::string text = table.text(2);
-  for (std::size_t i = 0; i < different.size(); ++i)
-    text += fmt::format("  besides {:c}: {}\n", static_cast<int>('a' + i), different[i]);
+  for (std::size_t i = 0; i < different.size(); ++i) {
+    const auto first =
+        std::ranges::find(settings, different[i], [](const Setting& x) { return besides(x.overrides); });
+    text += fmt::format("  besides {:c}: {}{}\n", static_cast<int>('a' + i), different[i],
+                        host_memory_text(first->cost));
+  }
   return text;
 }
 
 }  // namespace
+
+std::string host_memory_text(const Cost& c) {
+  const std::int64_t held = c.largest(program::Tier::host).total(program::Tier::host);
+  return held == 0 ? ""
+                   : fmt::format(", {} of the host per rank, {} of a node", size(static_cast<double>(held)),
+                                 size(verdict_of(c).node_needed));
+}
 
 std::string fixes_section(const Fixes& f) {
   const std::string refused = f.refused > 0 ? fmt::format(", {} more {} not go with the deck", f.refused,
@@ -75,9 +86,9 @@ std::string fixes_section(const Fixes& f) {
   std::string text = heading(fmt::format("What makes it fit ({} tried{}{})", count_text(f.tried, "change"),
                                          refused, early_end_of(f.ended)));
   for (const Fix& fix : f.best) {
-    text += fmt::format("  {}\n      {} per rank, {} tokens/s, {}\n", command_line(fix.overrides),
-                        size(verdict_of(fix.cost).device_needed), grouped(fix.cost.tokens_per_second()),
-                        name_of(fix.effect));
+    text += fmt::format("  {}\n      {} per rank{}, {} tokens/s, {}\n", command_line(fix.overrides),
+                        size(verdict_of(fix.cost).device_needed), host_memory_text(fix.cost),
+                        grouped(fix.cost.tokens_per_second()), name_of(fix.effect));
     for (const Change& change : fix.changes)
       text +=
           fmt::format("      {}: {} ({})\n", change.overrides.front(), change.reason, name_of(change.effect));

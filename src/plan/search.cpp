@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <iterator>
 
+#include "base/error.hpp"
 #include "config/validate/validate.hpp"
 #include "plan/setup.hpp"
 
@@ -17,6 +19,15 @@ namespace {
 std::vector<std::vector<std::string>> recompute_modes() {
   return {recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
           recompute_overrides("none")};
+}
+
+/// Returns nothing if deck and ranks do not go together.
+std::optional<config::Deck> legal_deck(const Question& question) {
+  try {
+    return resolved_deck(question);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 /// Which sums a step forms, and in what order, follows from these.
@@ -33,14 +44,14 @@ class SettingSearch {
   SettingSearch(const Question& question, const Watch& watch)
       : question_(question), watch_(watch), deck_(deck_of(question)) {
     const config::Mesh& m = deck_.mesh;
-    own_degrees_ = {known_degree(m.pipeline), known_degree(m.tensor), known_degree(m.context)};
+    deck_degrees_ = {known_degree(m.pipeline), known_degree(m.tensor), known_degree(m.context)};
+    divides_ranks_ = question.ranks % deck_degrees_.product() == 0;
+    if (divides_ranks_) own_degrees_ = deck_degrees_;
     take(own_degrees_);
+    own_ = legal_deck(question);
   }
 
   Search run(std::size_t most) {
-    // An illegal batch or mesh is refused here, in the words of the deck's checks.
-    resolved_deck(question_, mesh(1, data_ranks_, 1));
-    own_ = resolved_deck(question_);
     over_tensor({}, own_degrees_);
     over_experts();
     if (result_.best.empty())
@@ -72,21 +83,24 @@ class SettingSearch {
   /// Of the axes that do not deal sequences.
   struct Degrees {
     std::int64_t pipeline = 1, tensor = 1, context = 1;
+    std::int64_t product() const { return pipeline * tensor * context; }
     bool operator==(const Degrees&) const = default;
   };
 
   void take(Degrees degrees) {
     degrees_ = degrees;
-    data_ranks_ =
-        std::max<std::int64_t>(1, question_.ranks / (degrees.pipeline * degrees.tensor * degrees.context));
+    data_ranks_ = std::max<std::int64_t>(1, question_.ranks / degrees.product());
     shards_of_context_ = degrees.context > 1;
   }
 
-  /// What is tried beside a degree that the deck leaves open.
+  /// Returns what is tried beside a degree that the deck leaves open, or that divides the ranks as little as
+  /// the others do: powers of two, and all divisors of the ranks if the deck's own mesh is not legal.
   std::vector<std::int64_t> others_of(const char* key, std::int64_t most) const {
     std::vector<std::int64_t> degrees;
-    const bool open = config::source_of(deck_, key) == "default";
-    for (std::int64_t degree = 2; open && degree <= most; degree *= 2) degrees.push_back(degree);
+    const bool open = !divides_ranks_ || config::source_of(deck_, key) == "default";
+    for (std::int64_t degree = 2; open && degree <= most; ++degree)
+      if (own_ ? std::has_single_bit(static_cast<std::uint64_t>(degree)) : question_.ranks % degree == 0)
+        degrees.push_back(degree);
     return degrees;
   }
 
@@ -98,18 +112,23 @@ class SettingSearch {
       tensors.push_back(degree);
     for (const std::int64_t tensor : tensors) {
       degrees.tensor = tensor;
-      if (question_.ranks % (degrees.pipeline * tensor * degrees.context) != 0) continue;
+      if (question_.ranks % degrees.product() != 0) continue;
       take(degrees);
       strategies(besides);
     }
   }
 
-  /// Groups of ranks of a node that divide the experts, if there are any.
+  /// Groups of ranks of a node that divide the experts, if there are any, with room for all rows and for two
+  /// even shares.
   void over_experts() {
     take(own_degrees_);
     const std::int64_t node = machine_for(question_, deck_).ranks_per_node, experts = deck_.model.num_experts;
-    for (const std::int64_t degree : others_of("mesh.expert", std::min(node, experts)))
-      if (experts % degree == 0) strategies({fmt::format("mesh.expert={}", degree)});
+    for (const std::int64_t degree : others_of("mesh.expert", std::min(node, experts))) {
+      if (experts % degree != 0) continue;
+      const std::string over = fmt::format("mesh.expert={}", degree);
+      strategies({over});
+      if (config::source_of(deck_, "experts.capacity") == "default") strategies({over, "experts.capacity=2"});
+    }
   }
 
   /// Each change that sends something away, and each two that go together.
@@ -142,13 +161,13 @@ class SettingSearch {
   std::vector<std::string> mesh(std::int64_t replicate, std::int64_t shard, std::int64_t micro) const {
     std::vector<std::string> keys{fmt::format("mesh.replicate={}", replicate),
                                   fmt::format("mesh.shard={}", shard)};
-    if (degrees_.pipeline != own_degrees_.pipeline)
+    if (degrees_.pipeline != deck_degrees_.pipeline)
       keys.push_back(fmt::format("mesh.pipeline={}", degrees_.pipeline));
-    if (degrees_.tensor != own_degrees_.tensor) {
+    if (degrees_.tensor != deck_degrees_.tensor) {
       keys.push_back(fmt::format("mesh.tensor={}", degrees_.tensor));
-      if (deck_.tensor.sequence_parallel) keys.emplace_back("tensor.overlap=true");
+      if (deck_.tensor.sequence_parallel && degrees_.tensor > 1) keys.emplace_back("tensor.overlap=true");
     }
-    if (degrees_.context != own_degrees_.context)
+    if (degrees_.context != deck_degrees_.context)
       keys.push_back(fmt::format("mesh.context={}", degrees_.context));
     keys.push_back(fmt::format("batch.micro={}", micro));
     return keys;
@@ -202,7 +221,7 @@ class SettingSearch {
       if (!trial.cost) return std::max(best, Outcome::too_large);
       best = Outcome::fits;
       setting.cost = std::move(*trial.cost);
-      setting.effect = sums_alike(own_, setting.cost.deck) ? Effect::none : Effect::rounding;
+      setting.effect = own_ && sums_alike(*own_, setting.cost.deck) ? Effect::none : Effect::rounding;
       result_.best.push_back(std::move(setting));
     }
     return best;
@@ -215,8 +234,10 @@ class SettingSearch {
   const Question& question_;
   const Watch& watch_;
   std::int64_t least_left_ = 0;  ///< of the watch's candidates, behind what is searched now
-  config::Deck deck_, own_;      ///< own_: resolved for the ranks
-  Degrees own_degrees_, degrees_;
+  config::Deck deck_;
+  std::optional<config::Deck> own_;  ///< resolved for the ranks; nothing if it does not go together with them
+  bool divides_ranks_ = true;        ///< whether the deck's degrees do
+  Degrees deck_degrees_, own_degrees_, degrees_;  ///< as given, to begin with, and now
   std::int64_t data_ranks_ = 1;
   bool shards_of_context_ = false;  ///< state is cut over the context axis too
   Search result_;

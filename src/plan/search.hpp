@@ -28,7 +28,8 @@ struct Search {
 /// tensor.overlap; where none of these fits with
 /// mesh.context at 2, 4, ..., without sharding.overlap_reduce, and last with what [offload] sends to the
 /// host. All other keys stay as the deck has them. Relies on more micro-batch or less sharding never needing
-/// less memory.
+/// less memory. The deck's own mesh and batch need not go together with the ranks. If its degrees do not
+/// divide them, others take their place.
 Search search_for(const Question& question, const Watch& watch, std::size_t most = 8);
 
 /// Another way of summing gradients over ranks, for a deck whose step waits for communication.

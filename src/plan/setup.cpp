@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
+#include <variant>
 
 #include "base/error.hpp"
+#include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
 #include "config/layers.hpp"
@@ -17,6 +20,7 @@
 #include "files/file.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
+#include "plan/parts_of_codes.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/passes/place.hpp"
 #include "program/schedules/csv.hpp"
@@ -63,11 +67,7 @@ program::Recompute recompute_of(const config::Recompute& r) {
   return recompute;
 }
 
-program::Home home_of(const config::Deck& deck, const char* key, const config::OffloadHome& home) {
-  const std::string name = fmt::format("offload.{}", key);
-  if (home.to == "nvme" && deck.offload.nvme_path.empty())
-    config::refuse(deck, "offload.* offload.nvme_path",
-                   {{"at", config::source_of(deck, name)}, {"key", name}});
+program::Home home_of(const config::OffloadHome& home) {
   using enum program::Tier;
   return {home.to == "cpu" ? host : home.to == "nvme" ? nvme : device, home.fraction};
 }
@@ -75,11 +75,11 @@ program::Home home_of(const config::Deck& deck, const char* key, const config::O
 program::OffloadOptions offload_options(const config::Deck& deck) {
   const config::Offload& o = deck.offload;
   program::OffloadOptions options;
-  options.parameters = home_of(deck, "parameters", o.parameters);
-  options.gradients = home_of(deck, "gradients", o.gradients);
-  options.master = home_of(deck, "master", o.master);
-  options.optimizer = home_of(deck, "optimizer", o.optimizer);
-  options.activations = home_of(deck, "activations", o.activations);
+  options.parameters = home_of(o.parameters);
+  options.gradients = home_of(o.gradients);
+  options.master = home_of(o.master);
+  options.optimizer = home_of(o.optimizer);
+  options.activations = home_of(o.activations);
   using enum program::StepOn;
   options.step = o.optimizer_on == "host" ? host : o.optimizer_on == "device" ? device : automatic;
   return options;
@@ -142,53 +142,13 @@ std::int64_t most_documents(const config::Deck& deck) {
   return deck.data.max_documents > 0 ? deck.batch.micro * (deck.data.max_documents + 1) + padding : 0;
 }
 
-/// Whether products of codes can be cut into so many parts: of sizes that such products take. Rows that ranks
-/// share have one scale, which is that of all.
-bool codes_divide(const config::Deck& deck, std::int64_t ranks) {
-  const config::Model& m = deck.model;
-  const model::TensorPlan plan = model::find_family(m.family).tensor_plan(m, static_cast<int>(ranks));
-  const auto coded = [](std::int64_t size) { return size % model::fp8_multiple == 0; };
-  const auto divides = [&](const std::string& layer, std::int64_t rows) {
-    const model::ParameterCut* cut = plan.find(fmt::format("model.layers.0.{}.weight", layer));
-    if (rows == 0 || !coded(rows) || !cut) return true;
-    for (const model::Rows& taken : cut->taken)
-      if (deck.precision.fp8 == "rowwise" || !coded(taken.end - taken.begin)) return false;
-    for (int r = 0; !cut->slice.whole() && r < static_cast<int>(ranks); ++r)
-      if (!coded(cut->slice.begin(rows, r + 1) - cut->slice.begin(rows, r))) return false;
-    return true;
-  };
-  const config::BlockStyle& style = config::find_architecture(m.family).style;
-  const std::int64_t values = config::is_latent(m) ? m.v_head_dim : m.head_dim,
-                     kv = m.num_attention_heads * (m.qk_nope_head_dim + m.v_head_dim);
-  return divides("self_attn.q_proj", m.num_attention_heads * m.head_dim) &&
-         divides("self_attn.q_b_proj", m.num_attention_heads * m.head_dim) &&
-         divides("self_attn.kv_b_proj", kv) && divides("self_attn.o_proj", m.num_attention_heads * values) &&
-         divides("self_attn.k_proj", m.num_key_value_heads * m.head_dim) &&
-         divides(fmt::format("mlp.{}.{}", style.shared_expert, style.up), config::shared_expert_width(m)) &&
-         divides(fmt::format("mlp.{}", style.up), m.intermediate_size);
-}
-
-void require_parts_of_codes(const config::Deck& deck) {
-  std::vector<std::int64_t> legal;
-  for (std::int64_t ranks = 1; ranks <= model::most_tensor_ranks(deck.model); ++ranks)
-    if (codes_divide(deck, ranks)) legal.push_back(ranks);
-  const bool rowwise = deck.precision.fp8 == "rowwise" && deck.mesh.tensor > deck.model.num_key_value_heads;
-  const auto distance = [&](std::int64_t ranks) { return std::abs(ranks - deck.mesh.tensor); };
-  if (std::ranges::count(legal, deck.mesh.tensor) > 0) return;
-  config::refuse(deck, "mesh.tensor precision.fp8",
-                 {{"multiple", model::fp8_multiple},
-                  {"keys", rowwise ? ", and no more ranks than heads of keys" : ""},
-                  {"nearest", std::ranges::min(legal, {}, distance)},
-                  {"legal", fmt::join(legal, ", ")}});
-}
-
 /// What cannot be computed over mesh.tensor: told before the first step.
 void require_tensor_support(const config::Deck& deck) {
   const config::Model& m = deck.model;
   if (deck.mesh.tensor > model::most_tensor_ranks(m))
     config::refuse(deck, "mesh.tensor model.num_attention_heads model.intermediate_size model.vocab_size",
                    {{"most", model::most_tensor_ranks(m)}});
-  if (deck.precision.fp8 != "none") require_parts_of_codes(deck);
+  require_parts_of_codes(deck);
   if (deck.tensor.overlap && !deck.tensor.sequence_parallel)
     config::refuse(deck, "tensor.overlap tensor.sequence_parallel");
 }
@@ -254,15 +214,15 @@ model::TensorPlan tensor_plan_of(const config::Deck& deck) {
 /// Only cuts of the head look at it, and no vocabulary is as small as a mesh.
 constexpr std::int64_t some_vocabulary = 1 << 20;
 
-/// What speaks against so many; "" where nothing does.
-std::string refusal(config::Deck deck, int ranks, int ranks_per_node, Target target) {
+/// Returns the job on so many ranks, or what speaks against it.
+std::variant<program::JobSpec, std::string> job_on(config::Deck deck, int ranks, int ranks_per_node,
+                                                   Target target) {
   try {
     config::validate_for_ranks(deck, ranks, std::min(ranks, ranks_per_node));
-    job_spec(deck, target);
+    return job_spec(deck, target);
   } catch (const Error& e) {
     return e.what();
   }
-  return "";
 }
 
 bool fixes_ranks(const config::Mesh& m) {
@@ -283,12 +243,6 @@ MeshShape mesh_shape(const config::Deck& deck) {
   // NCCL's own sums have an order of NCCL's choice.
   if (deck.device.reduction != "nccl") shape.per_node = static_cast<int>(deck.mesh.per_node);
   return shape;
-}
-
-void require_cuts(config::Deck deck) {
-  deck.mesh.tensor = std::max<std::int64_t>(1, deck.mesh.tensor);
-  tensor_plan_of(deck);
-  schedule_of(deck);
 }
 
 program::JobSpec job_spec(const config::Deck& deck, Target target) {
@@ -317,6 +271,7 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.offload = offload_options(deck);
   if (config::copies_state(deck)) spec.snapshots = program::Snapshots::of_savers;
   if (deck.watchdog.audit_interval > 0) spec.snapshots = program::Snapshots::of_all;
+  spec.saves_frozen = config::saves_frozen(deck);
   spec.units = unit_options(deck.sharding, spec.strategy);
   spec.sharding = shard_options(deck, spec.strategy);
   spec.context = context_method(deck);
@@ -325,6 +280,17 @@ program::JobSpec job_spec(const config::Deck& deck, Target target) {
   spec.tokens = deck.batch.micro * deck.data.sequence;
   spec.tensor = tensor_plan_of(deck);
   spec.overlap_tensor = deck.tensor.overlap;
+  return spec;
+}
+
+program::JobSpec evaluation_spec(const config::Deck& deck, Target on) {
+  program::JobSpec spec = job_spec(deck, on);
+  spec.kind = program::JobKind::evaluation;
+  spec.micro_batches = 1;
+  const DType type = deck.precision.parameters;
+  spec.precision = {type, type, type, type, type};
+  spec.expert_capacity = 0;
+  spec.snapshots = program::Snapshots::none;
   return spec;
 }
 
@@ -343,6 +309,12 @@ model::Graph training_graph(const config::Deck& deck) {
                                                : model::BalanceOver::micro_batch;
   request.z_coefficient = deck.experts.z_loss;
   request.bias_speed = deck.experts.bias_update_speed;
+  request.label_smoothing = deck.loss.label_smoothing;
+  request.head_z_loss = deck.loss.z_loss;
+  if (const config::Preference& p = deck.preference; p.is_on())
+    request.pairs = {
+        deck.batch.micro * sequence_slots(deck.data.sequence),
+        {p.loss_type, p.beta, p.label_smoothing, p.simpo_gamma, p.desirable_weight, p.undesirable_weight}};
   return program::model_graph(deck, request);
 }
 
@@ -358,13 +330,33 @@ int largest_legal_ranks(const config::Deck& given, int most, int ranks_per_node,
   if (deck.model.vocab_size == 0) deck.model.vocab_size = some_vocabulary;
   std::string first;
   for (int ranks = most; ranks > 0; --ranks) {
-    const std::string why = refusal(deck, ranks, ranks_per_node, target);
-    if (why.empty()) return ranks;
-    if (first.empty()) first = why;
+    const auto job = job_on(deck, ranks, ranks_per_node, target);
+    const auto* const why = std::get_if<std::string>(&job);
+    if (why == nullptr) return ranks;
+    if (first.empty()) first = *why;
   }
   fail("{}: no number of ranks up to {} is legal{}. With {}: {}", given.path, most,
        fixes_ranks(given.mesh) ? ": the deck fixes its mesh, each of whose degrees it gives" : "", most,
        first);
+}
+
+program::JobSpec least_job(const config::Deck& deck, int ranks_per_node, Target target) {
+  constexpr int multiples = 1024;  // more than strategies within a node, or cuts of a shard, ask for
+  const config::Mesh& m = deck.mesh;
+  std::int64_t least = 1;
+  for (const std::int64_t degree : {m.pipeline, m.replicate, m.shard, m.context, m.tensor}) {
+    least *= std::max<std::int64_t>(1, degree);
+    REQUIRE(least <= most_job_ranks, "{}: the mesh has more than {} ranks", deck.path, most_job_ranks);
+  }
+  const std::int64_t most =
+      fixes_ranks(m) ? least : std::min<std::int64_t>(most_job_ranks, multiples * least);
+  std::string first;
+  for (std::int64_t ranks = least; ranks <= most; ranks += least) {
+    auto job = job_on(deck, static_cast<int>(ranks), ranks_per_node, target);
+    if (auto* const spec = std::get_if<program::JobSpec>(&job)) return std::move(*spec);
+    if (first.empty()) first = std::get<std::string>(job);
+  }
+  throw Error(first);
 }
 
 }  // namespace ztrain::plan

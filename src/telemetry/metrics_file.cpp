@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "files/file.hpp"
@@ -54,6 +56,18 @@ nlohmann::ordered_json to_json(const PhaseSeconds& s) {
   add("save_wait", s.save_wait);
   seconds["total"] = s.total;
   return seconds;
+}
+
+void add_pairs(nlohmann::ordered_json& line, const std::optional<PairsRecord>& pairs) {
+  if (!pairs) return;
+  if (pairs->pairs) line["pairs"] = *pairs->pairs;
+  line["rewards_chosen"] = pairs->chosen_reward;
+  line["rewards_rejected"] = pairs->rejected_reward;
+  line["rewards_margins"] = pairs->margin;
+  line["rewards_accuracies"] = pairs->accuracy;
+  line["logps_chosen"] = pairs->chosen_logp;
+  line["logps_rejected"] = pairs->rejected_logp;
+  if (pairs->kl) line["kl"] = *pairs->kl;
 }
 
 /// Returns the step of a line, or nothing if it is not a complete record of ours.
@@ -113,14 +127,17 @@ void MetricsFile::keep_until(std::int64_t step) {
   if (close(file) != 0 || !synced || std::rename(temporary.c_str(), path_.c_str()) != 0) cannot_write(path_);
 }
 
-std::string MetricsFile::append(const std::string& line) {
+/// Adds the time of day.
+std::string MetricsFile::append(nlohmann::ordered_json line) {
+  constexpr double milliseconds = 1000;
+  line["time"] = std::round(wall_clock() * milliseconds) / milliseconds;
   struct stat named {
   }, own{};
   const bool there = stat(path_.c_str(), &named) == 0;
   const bool removed = !there && (errno == ENOENT || errno == ENOTDIR);
   const bool other = there && fstat(file_, &own) == 0 && named.st_ino != own.st_ino;
   if (removed || other) make_again(removed);
-  write_lines(file_, line + '\n', path_);
+  write_lines(file_, json_text(line) + '\n', path_);
   if (removed) return fmt::format("{} was removed; it is written again with all its lines", path_);
   return other ? fmt::format("{} is another file than before; the lines go on there", path_) : "";
 }
@@ -150,6 +167,7 @@ std::string MetricsFile::write(const StepRecord& r) {
                                  {"loss", r.loss},
                                  {"grad_norm", r.grad_norm},
                                  {"lr", r.lr},
+                                 {"epoch", r.epoch},
                                  {"tokens", r.tokens},
                                  {"tokens_per_s", r.tokens_per_s},
                                  {"mfu", r.mfu},
@@ -161,26 +179,33 @@ std::string MetricsFile::write(const StepRecord& r) {
     line["z_loss"] = r.experts->z_loss;
     line["expert_load_max"] = r.experts->load_max;
     line["experts_idle"] = r.experts->idle;
-    if (r.experts->reruns) line["reruns"] = *r.experts->reruns;
+    if (r.experts->rerun) line["rerun"] = *r.experts->rerun;
   }
-  return append(json_text(line));
+  add_pairs(line, r.pairs);
+  return append(std::move(line));
 }
 
 std::string MetricsFile::write(const EvaluationRecord& r) {
   nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
+  line["perplexity"] = std::exp(r.validation_loss);
+  line["epoch"] = r.epoch;
+  line["tokens"] = r.tokens;
   if (r.sets.size() > 1)
     for (const auto& [name, loss] : r.sets) line["validation_losses"][name] = loss;
   if (r.balance_loss) line["balance_loss"] = *r.balance_loss;
   if (r.z_loss) line["z_loss"] = *r.z_loss;
-  return append(json_text(line));
+  add_pairs(line, r.pairs);
+  if (r.without_improvement) line["evaluations_without_improvement"] = *r.without_improvement;
+  if (r.ends_run) line["early_stop"] = true;
+  return append(std::move(line));
 }
 
 std::string MetricsFile::write(const CorruptionRecord& r) {
   keep_until(r.step);
   close(std::exchange(file_, -1));
   file_ = open_lines(path_);
-  const nlohmann::ordered_json line = {{"step", r.step}, {"went_back_from", r.from}, {"corruption", r.found}};
-  return append(json_text(line));
+  nlohmann::ordered_json line = {{"step", r.step}, {"went_back_from", r.from}, {"corruption", r.found}};
+  return append(std::move(line));
 }
 
 }  // namespace ztrain::telemetry

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,14 +32,22 @@ struct ExpertsRecord {
   double balance_loss = 0, z_loss = 0;  ///< per token
   double load_max = 0;  ///< tokens of the expert with most, over the mean of its layer's; the worst layer's
   double idle = 0;      ///< experts without a token, over all layers
-  /// Steps so far that were taken again, with room for all rows; none where each has such room.
-  std::optional<std::int64_t> reruns{};
+  /// Whether the step was taken again, with room for all rows; nothing if each step has such room.
+  std::optional<bool> rerun{};
+};
+
+/// Means over pairs of answers, by TRL's names.
+struct PairsRecord {
+  double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0, chosen_logp = 0, rejected_logp = 0;
+  std::optional<double> pairs{};  ///< pairs, or answers with labels, of the step
+  std::optional<double> kl{};     ///< of kto
 };
 
 /// Numbers of one step. NaN and infinities are written as null.
 struct StepRecord {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0;
+  double epoch = 0;         ///< passes over the training data, this step included
   std::int64_t tokens = 0;  ///< tokens since the start of training, this step included
   double tokens_per_s = 0;
   double mfu = 0;  ///< NaN if the peak is not known
@@ -47,6 +56,7 @@ struct StepRecord {
   std::vector<std::pair<std::string, std::int64_t>> bytes_sent;
   std::int64_t peak_bytes = 0;             ///< resident bytes, largest so far
   std::optional<ExpertsRecord> experts{};  ///< nothing in models without experts
+  std::optional<PairsRecord> pairs{};      ///< nothing unless the loss is on pairs of answers
 };
 
 struct EvaluationRecord {
@@ -54,6 +64,12 @@ struct EvaluationRecord {
   double validation_loss = 0;                          ///< loss of all sets together
   std::vector<std::pair<std::string, double>> sets{};  ///< loss of each set, written if there are several
   std::optional<double> balance_loss{}, z_loss{};      ///< losses of experts, per token
+  double epoch = 0;
+  std::int64_t tokens = 0;
+  /// The last evaluations in a row that were no improvement, this one included; nothing if none is counted.
+  std::optional<std::int64_t> without_improvement{};
+  bool ends_run = false;  ///< Whether these were as many as the run has patience for.
+  std::optional<PairsRecord> pairs{};
 };
 
 /// Silent corruption that was found after step `from`; the run went back to `step`.
@@ -94,7 +110,7 @@ class MetricsFile {
  private:
   void set_aside(const std::string& output);
   void keep_until(std::int64_t step);
-  std::string append(const std::string& line);
+  std::string append(nlohmann::ordered_json line);
   void make_again(bool removed);
 
   std::string path_, previous_;

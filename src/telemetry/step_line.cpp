@@ -43,8 +43,8 @@ std::string offload_cells(const std::string& copied, const std::string& waited) 
   return fmt::format("  {:>11}  {:>9}", copied, waited);
 }
 
-std::string expert_cells(const std::string& balance, const std::string& load) {
-  return fmt::format("  {:>9}  {:>8}", balance, load);
+std::string two_cells(const std::string& first, const std::string& second) {
+  return fmt::format("  {:>9}  {:>8}", first, second);
 }
 
 std::string plain_line(const StepLine& l) {
@@ -62,17 +62,20 @@ std::string step_header(ExtraColumns extra) {
   std::copy(names.begin(), names.end(), cells.begin());
   return joined(cells) + (extra.pipeline ? fmt::format("  {:>6}", "bubble") : "") +
          (extra.offload ? offload_cells("tier-copies", "nvme-wait") : "") +
-         (extra.experts ? expert_cells("balance", "max-load") : "");
+         (extra.experts ? two_cells("balance", "max-load") : "") +
+         (extra.pairs ? two_cells("margin", "accuracy") : "");
 }
 
 std::string step_line(const StepLine& l) {
   const std::string offload =
       l.copied_share ? offload_cells(percent(*l.copied_share), percent(l.drives_share.value_or(0))) : "";
   const std::string bubble = l.bubble_share ? fmt::format("  {:>6}", percent(*l.bubble_share)) : "";
-  const std::string experts = l.balance_loss ? expert_cells(number("{:.4f}", *l.balance_loss),
-                                                            number("{:.2f}", l.expert_load_max.value_or(0)))
+  const std::string experts = l.balance_loss ? two_cells(number("{:.4f}", *l.balance_loss),
+                                                         number("{:.2f}", l.expert_load_max.value_or(0)))
                                              : "";
-  return plain_line(l) + bubble + offload + experts;
+  const std::string pairs =
+      l.margin ? two_cells(number("{:.4f}", *l.margin), number("{:.3f}", l.accuracy.value_or(0))) : "";
+  return plain_line(l) + bubble + offload + experts + pairs;
 }
 
 }  // namespace ztrain::telemetry

@@ -28,11 +28,13 @@ struct StepLine {
   std::optional<double> bubble_share;
   /// Balance loss per token, and load of the fullest expert over the mean.
   std::optional<double> balance_loss, expert_load_max;
+  /// Means over pairs of answers.
+  std::optional<double> margin, accuracy;
 };
 
 /// Returns the column names, aligned with step_line's. Neither ends in a newline.
 struct ExtraColumns {
-  bool offload = false, pipeline = false, experts = false;
+  bool offload = false, pipeline = false, experts = false, pairs = false;
 };
 std::string step_header(ExtraColumns extra = {});
 std::string step_line(const StepLine& line);

@@ -16,10 +16,13 @@
 #include "config/adapters.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
+#include "config/hf/peft_config.hpp"
 #include "config/hf/special_tokens.hpp"
+#include "config/text/load.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
 #include "job/require_checkpoint.hpp"
+#include "plan/setup.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -83,10 +86,11 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   return files;
 }
 
-/// Returns the Hugging Face model that adapters belong to, or "" if the run did not start from one.
-std::string adapters_base(const nlohmann::json& metadata) {
+/// Returns the Hugging Face model that adapters belong to, or "" if the run did not start from one. base:
+/// model.base of the run, which started from PEFT's folder.
+std::string adapters_base(const nlohmann::json& metadata, const std::string& base) {
   const std::string origin = metadata.value("model_from", "");
-  return metadata.value("started_from", origin) == origin ? origin : "";
+  return !base.empty() ? base : metadata.value("started_from", origin) == origin ? origin : "";
 }
 
 struct PreparedExport {
@@ -94,8 +98,37 @@ struct PreparedExport {
   std::vector<checkpoint::SideFile> files;
 };
 
+/// Plans the merge of PEFT's folder into the model that it belongs to.
+PreparedExport prepare_merge(const ExportRequest& request, int rank) {
+  REQUIRE(request.content == ExportContent::model, "--adapter: '{}' is PEFT's folder already",
+          request.checkpoint);
+  // The deck has no data: only its model is read.
+  config::Deck deck =
+      config::parse_deck("", request.checkpoint,
+                         {R"(data.train=["none"])", "data.sequence=1", "batch.global=1", "run.steps=1",
+                          "model.from=" + request.checkpoint, "model.base=" + request.base});
+  PreparedExport p;
+  for (const model::Parameter& parameter : plan::training_graph(deck).parameters)
+    p.options.parameters.push_back({.name = parameter.name,
+                                    .shape = parameter.shape,
+                                    .slice = {},
+                                    .trainable = parameter.trainable,
+                                    .adapter = parameter.adapter});
+  p.options.dtype = request.dtype == "auto" ? DType::bf16 : dtype_from(request.dtype);
+  p.options.max_shard_bytes = request.max_shard_bytes;
+  p.options.keys = request.keys;
+  p.options.architecture = &config::find_architecture(deck.model.family);
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.lora.rslora, deck.model.base};
+  p.options.base = deck.model.base;
+  deck.data.sequence = deck.model.origin_positions;
+  deck.model.from = rank == 0 ? deck.model.origin : "";
+  p.files = model_files(deck, p.options.dtype, "");
+  return p;
+}
+
 /// Plans an export. Rank 0 alone reads the side files, because the export takes them from rank 0.
 PreparedExport prepare_export(const ExportRequest& request, int rank) {
+  if (config::is_peft_folder(request.checkpoint)) return prepare_merge(request, rank);
   job::require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
   config::Deck deck = job::deck_of(metadata, request.checkpoint);
@@ -112,7 +145,9 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   p.options.content = request.content;
   p.options.keys = request.keys;
   p.options.architecture = &config::find_architecture(deck.model.family);
-  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, adapters_base(metadata)};
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.lora.rslora,
+                        adapters_base(metadata, deck.model.base)};
+  p.options.base = request.base;
   if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype, tokenizer);
   return p;
 }

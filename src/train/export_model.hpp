@@ -1,6 +1,6 @@
 #pragma once
-// Writes a checkpoint as a Hugging Face model or a PEFT adapter, for `ztrain export` and for the end of a
-// run.
+// Writes a checkpoint as a Hugging Face model or a PEFT adapter, and PEFT's folder merged, for `ztrain
+// export` and for the end of a run.
 
 #include <string>
 
@@ -12,7 +12,9 @@
 namespace ztrain::train {
 
 struct ExportRequest {
-  std::string checkpoint, to;
+  std::string checkpoint;  ///< or a folder of PEFT's
+  std::string to;
+  std::string base = {};       ///< folder of the frozen weights that the checkpoint lacks; "": as it says
   std::string dtype = "auto";  ///< bf16, fp16, fp32, or auto: the dtype in which the model computes
   std::int64_t max_shard_bytes = checkpoint::ExportOptions{}.max_shard_bytes;
   checkpoint::ExportContent content = checkpoint::ExportContent::model;

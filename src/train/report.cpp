@@ -15,9 +15,11 @@
 #include "config/validate/validate.hpp"
 #include "data/datasets.hpp"
 #include "job/memory_report.hpp"
+#include "job/product_algorithms.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "plan/cost.hpp"
 #include "plan/memory.hpp"
+#include "train/run.hpp"
 
 namespace ztrain::train {
 namespace {
@@ -117,11 +119,12 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
     text += fmt::format("{:<10} {}\n", what, value);
   };
   line("deck", fmt::format("{} (hash {}, output {})", d.path, hex(config::deck_hash(d)), d.run.output));
-  if (worker.device().asynchronous())
-    line("device", fmt::format("{}; communication: {}", worker.device().name(), worker.mesh().describe()));
-  else if (d.device.communicator == "nccl")
-    line("device",
-         "warning: there are no GPUs here, so that device.communicator = \"nccl\" is without effect");
+  const bool asynchronous = worker.device().asynchronous();
+  line("device", worker.device().name() +
+                     (asynchronous ? "; communication: " + worker.mesh().describe()
+                                   : ", " + job::processor_of(worker.device(), d.precision.parameters)));
+  if (const std::string idle = config::device_note(d, plan::device_kind(build_target())); !idle.empty())
+    line("device", "note: " + idle);
   for (const engine::Note& note : worker.notes())
     line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("mesh", worker.mesh().shape().describe());
@@ -140,28 +143,48 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train()));
   line("saves", config::saving_summary(
-                    d, plan::checkpoint_bytes(d, job.layout.parameter_count(), job.layout.trained_count())));
+                    d, plan::checkpoint_bytes(d, job.layout.saved_count(), job.layout.trained_count())));
+  if (const auto end = runtime::mpirun_end(); end && d.checkpoint.interval >= 0)
+    line("to stop", fmt::format("`pkill -USR1 {}` saves a checkpoint after the step (exit status 75); Ctrl-C "
+                                "kills the ranks within {} s",
+                                end->program, 2 * end->wait));
   return text + job::memory_table(job.train(), plan::memory_of(job.programs.all()));
 }
 
-std::string nothing_to_do(const config::Run& run, std::int64_t step, std::int64_t steps) {
+std::string nothing_to_do(const config::Deck& deck, const job::Progress& progress, std::int64_t steps) {
+  const config::Run& run = deck.run;
+  if (progress.step < steps)
+    return fmt::format(
+        "nothing to do: the run ended at step {} after {} without an improvement (evaluation.patience): "
+        "raise that key to go on\n",
+        progress.step, count_text(progress.evaluations_without_improvement, "evaluation"));
   const char* const key = run.epochs > 0 ? "run.epochs" : run.tokens > 0 ? "run.tokens" : "run.steps";
   return fmt::format(
       "nothing to do: the checkpoint is at step {} and the run ends at step {} ({}): raise that key to go "
       "on\n",
-      step, steps, key);
+      progress.step, steps, key);
 }
 
-telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
-                                  const job::Progress& progress, const RunFacts& facts,
-                                  const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent) {
+telemetry::PairsRecord record_of(const PreferenceSums& means, const std::string& loss_type) {
+  telemetry::PairsRecord record{means.chosen_reward, means.rejected_reward, means.margin(),
+                                means.accurate,      means.chosen_logp,     means.rejected_logp};
+  if (loss_type == "kto") record.kl = means.kl;
+  return record;
+}
+
+telemetry::StepRecord step_record(const Run& run, const engine::Timings& timings,
+                                  const std::vector<runtime::Mesh::Sent>& sent) {
+  const job::Worker& worker = run.worker;
+  const RunFacts& facts = run.facts;
+  const StepClock& clock = run.clock;
   const StepScalars& s = worker.scalars();
   telemetry::StepRecord r;
-  r.step = progress.step;
+  r.step = run.progress.step;
+  r.epoch = run.epochs();
   r.loss = s.valid_tokens > 0 ? s.loss : std::numeric_limits<double>::quiet_NaN();
   r.grad_norm = s.gradient_norm;
   r.lr = s.learning_rate;
-  r.tokens = progress.step * facts.tokens_per_step;
+  r.tokens = config::tokens_of(run.deck, run.progress.samples, run.progress.earlier);
   r.tokens_per_s = static_cast<double>(facts.tokens_per_step) / clock.total;
   const double flops = r.tokens_per_s * facts.flops_per_token / facts.ranks;
   r.mfu = facts.peak_flops > 0 ? flops / facts.peak_flops : std::numeric_limits<double>::quiet_NaN();
@@ -189,8 +212,10 @@ telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timin
   if (const auto experts = worker.experts()) {
     const double tokens = std::max(s.valid_tokens, 1.0);
     r.experts = {experts->balance_sum / tokens, experts->z_sum / tokens, experts->load_max, experts->idle};
-    if (worker.job().all_rows()) r.experts->reruns = worker.reruns();
+    if (worker.job().all_rows()) r.experts->rerun = worker.reran();
   }
+  if (const auto pairs = worker.preference())
+    r.pairs = record_of(pairs->means(), facts.loss_type), r.pairs->pairs = pairs->pairs;
   return r;
 }
 
@@ -211,6 +236,7 @@ telemetry::StepLine step_line(const telemetry::StepRecord& r, const RunFacts& fa
       r.seconds.exposed_communication.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;
   line.seconds_left = seconds_left;
   if (r.experts) line.balance_loss = r.experts->balance_loss, line.expert_load_max = r.experts->load_max;
+  if (r.pairs) line.margin = r.pairs->margin, line.accuracy = r.pairs->accuracy;
   if (facts.pipeline)
     line.bubble_share =
         r.seconds.exposed_messages.value_or(std::numeric_limits<double>::quiet_NaN()) / r.seconds.total;

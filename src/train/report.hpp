@@ -15,6 +15,8 @@
 
 namespace ztrain::train {
 
+struct Run;
+
 /// Facts that every line needs and that do not change.
 struct RunFacts {
   std::int64_t steps = 0;
@@ -26,6 +28,7 @@ struct RunFacts {
   bool pipeline = false;         ///< whether the model has several stages
   bool behind_training = false;  ///< whether checkpoints before the end are written in the background
   bool experts = false;          ///< whether the model reports losses and loads of experts
+  std::string loss_type;         ///< preference.loss_type
   bool offload = false;          ///< whether any tensor is kept in another tier than the device's
 };
 
@@ -46,11 +49,13 @@ std::string banner(const runtime::Session& session, const config::Deck& deck, co
                    job::Worker& worker, const RunFacts& facts, const std::string& version);
 
 /// Returns the message of a run whose checkpoint is at its end. It names the key that sets the end.
-std::string nothing_to_do(const config::Run& run, std::int64_t step, std::int64_t steps);
+std::string nothing_to_do(const config::Deck& deck, const job::Progress& progress, std::int64_t steps);
 
-telemetry::StepRecord step_record(const job::Worker& worker, const engine::Timings& timings,
-                                  const job::Progress& progress, const RunFacts& facts,
-                                  const StepClock& clock, const std::vector<runtime::Mesh::Sent>& sent);
+/// Returns the means over pairs as a record has them.
+telemetry::PairsRecord record_of(const PreferenceSums& means, const std::string& loss_type);
+
+telemetry::StepRecord step_record(const Run& run, const engine::Timings& timings,
+                                  const std::vector<runtime::Mesh::Sent>& sent);
 
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);

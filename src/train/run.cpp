@@ -57,7 +57,7 @@ Prepared prepare(const runtime::Session& session, telemetry::Console& console, c
     data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase.at(next); });
     take_vocabulary(deck, data);
     if (session.rank() == 0) require_apart(deck);
-    job::require_readable_metadata(deck, data::identity_of(data));
+    job::require_readable_metadata(deck, data::identity_of(data), data::course_of(data.train));
     return Prepared{std::move(deck), std::move(data)};
   });
   // Ranks that failed above do not reach this exchange.
@@ -97,6 +97,7 @@ Run::Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prep
   facts.behind_training = config::saves_behind_training(deck);
   facts.pipeline = deck.mesh.pipeline > 1;
   facts.experts = deck.model.num_experts > 0;
+  facts.loss_type = deck.preference.loss_type;
   facts.peak_flops = job::peak_of(deck, worker.device().name()).flops_per_second;
   if (job::has_memory_of_its_own(worker.device()))
     facts.machine_bytes = static_cast<double>(worker.device().memory().limits().total);
@@ -123,7 +124,9 @@ std::string Run::agreed(const std::string& failed) const {
 }
 
 nlohmann::json Run::metadata() const {
-  return job::to_metadata(progress, deck, data::identity_of(data), version);
+  nlohmann::json metadata = job::to_metadata(progress, deck, data::identity_of(data), version);
+  if (frozen) metadata[checkpoint::frozen_key] = checkpoint::to_json(*frozen);
+  return metadata;
 }
 
 void Run::set_scalars() {

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/frozen_base.hpp"
 #include "checkpoint/saving.hpp"
 #include "data/sampler.hpp"
 #include "job/skipped_steps.hpp"
@@ -30,7 +31,16 @@ struct Run {
   /// Collective. Compiles the job and opens the device; the state of the job is not set yet.
   Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prepared, std::string program);
 
-  bool is_complete() const { return progress.step >= facts.steps; }
+  bool is_complete() const { return progress.step >= facts.steps || is_out_of_patience(); }
+  /// Returns whether so many evaluations did not improve the loss that the run ends before its last step.
+  bool is_out_of_patience() const {
+    return deck.evaluation.patience > 0 &&
+           progress.evaluations_without_improvement >= deck.evaluation.patience;
+  }
+  /// Returns the passes over the data so far.
+  double epochs() const {
+    return config::epochs_of(progress.samples, sampler.rows_per_epoch(), progress.earlier);
+  }
   bool has_diverged() const;
   /// Returns why training may not go on from these weights, or "" if nothing speaks against it.
   std::string doubt() const;
@@ -75,8 +85,10 @@ struct Run {
   job::SkippedSteps skipped_steps;
   job::Worker worker;
   job::Progress progress;
-  std::int64_t steps_at_start = 0;
-  StepClock clock;  ///< Seconds of the step that is reported next.
+  /// The weights that are not trained, if checkpoints do not hold them.
+  std::optional<checkpoint::FrozenBase> frozen = {};
+  bool was_complete = false;  ///< Whether there was no step to take.
+  StepClock clock;            ///< Seconds of the step that is reported next.
   /// What failed on this rank outside the computation. The run then ends with its state saved.
   std::string failure;
 };

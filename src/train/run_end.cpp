@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -83,16 +84,21 @@ bool RunEnd::stops_at_non_finite() {
   return true;
 }
 
-/// A launcher that takes a failed job down sends SIGTERM too: the message promises nothing.
+/// Promises no checkpoint if mpirun, which also sends SIGTERM to take a failed job down, may kill the ranks.
 void RunEnd::notice(const runtime::Signals::Kind& signal) const {
   if (signal.number == SIGUSR2) return;
-  const bool of_mpirun = signal.number == SIGTERM && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr &&
-                         std::getenv("SLURM_STEP_ID") == nullptr;
-  run_.console.print_error(fmt::format(
-      "{}: the run is to end after this step{}{}{}\n", signal.name,
-      run_.deck.checkpoint.interval < 0 ? "" : ", with a checkpoint",
-      signal.number == SIGINT ? "; a second SIGINT ends it at once" : "",
-      of_mpirun ? "; if mpirun was told to end, it kills the ranks in a second: tell it by SIGUSR1" : ""));
+  const bool saves = run_.deck.checkpoint.interval >= 0;
+  const auto end = signal.number == SIGTERM ? runtime::mpirun_end() : std::nullopt;
+  const std::string how =
+      end && saves
+          ? fmt::format(
+                ". If {0} was told to end, it kills the ranks in {1} s: a checkpoint is written only if step "
+                "and save end before that, else the steps since the newest checkpoint are lost. `pkill -USR1 "
+                "{0}` ends a run with a checkpoint",
+                end->program, end->wait)
+          : fmt::format("{}{}", saves ? ", with a checkpoint" : "",
+                        signal.number == SIGINT ? "; a second SIGINT ends it at once" : "");
+  run_.console.print_error(fmt::format("{}: the run is to end after this step{}\n", signal.name, how));
 }
 
 runtime::Requests RunEnd::hear(bool writes) const {
@@ -117,6 +123,7 @@ Ending RunEnd::end() {
   saves_.save_at_end();
   snapshots_.remove();
   output_.report_peak();
+  report_best();
   require_end();
   const std::string& folder = run_.deck.checkpoint.export_to;
   if (run_.is_complete()) {
@@ -195,24 +202,40 @@ void RunEnd::set_dead_aside() const {
   });
 }
 
+/// Prints at rank 0 which step has the lowest validation loss.
+void RunEnd::report_best() const {
+  const job::Progress& p = run_.progress;
+  if (p.best_step < 0) return;
+  const auto saved = fmt::format("{}/step_{}", config::checkpoint_folder(run_.deck), p.best_step);
+  std::error_code unknown;
+  run_.print("the lowest validation loss is {:.4f} (perplexity {:.4g}), of step {}{}\n",
+             p.best_validation_loss, std::exp(p.best_validation_loss), p.best_step,
+             run_.session.rank() == 0 && std::filesystem::exists(saved, unknown)
+                 ? ": checkpoint " + saved
+                 : ", which has no checkpoint (checkpoint.keep_best keeps one)");
+}
+
 void RunEnd::export_model_at_end() const {
   const std::string& folder = run_.deck.checkpoint.export_to;
   std::error_code error;  // of rank 0, whose folder it is: export_model says what is wrong with it
   const bool here = run_.session.rank() == 0 && std::filesystem::exists(folder, error);
   const bool exists = !run_.session.from_rank_0(here ? "exists" : "").empty();
-  if (run_.steps_at_start >= run_.facts.steps && exists)
-    return run_.print("checkpoint.export: '{}' is there already\n", folder);
+  if (run_.was_complete && exists) return run_.print("checkpoint.export: '{}' is there already\n", folder);
   const auto refuse = [&](const std::string& why) {
     throw runtime::AgreedError(fmt::format("checkpoint.export: {}", why));
   };
   if (saves_.newest().step != run_.progress.step)
     refuse(fmt::format("step {} has no checkpoint, so nothing is exported", run_.progress.step));
+  const bool best = run_.deck.checkpoint.export_from == "best";
+  const std::string from = best ? saves_.best() : saves_.path();
+  if (from.empty()) refuse("no checkpoint has a validation loss, so there is no best one to export");
+  if (best) run_.print("checkpoint.export_from = \"best\": {} is exported\n", from);
   try {
-    export_model(run_.session, run_.console, export_request(run_.deck, saves_.path()));
+    export_model(run_.session, run_.console, export_request(run_.deck, from));
   } catch (const runtime::AgreedError& e) {
     refuse(fmt::format(
         "{}\nthe run is complete and its checkpoint stays: `ztrain export {} --to FOLDER` writes the model",
-        e.what(), saves_.path()));
+        e.what(), from));
   }
 }
 

@@ -45,6 +45,7 @@ class RunEnd {
   [[noreturn]] void end_failed(const std::string& failure);
   void require_end() const;
   void set_dead_aside() const;
+  void report_best() const;
   void export_model_at_end() const;
   Ending ending_of_stop() const;
 

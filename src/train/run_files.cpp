@@ -64,6 +64,7 @@ std::vector<Read> read_by(const config::Deck& deck) {
   add("data.train", deck.data.train);
   add("data.validation", deck.data.validation);
   if (!deck.model.from.empty()) all.push_back({"model.from", resolved(deck.model.from)});
+  if (!deck.model.base.empty()) all.push_back({"model.base", resolved(deck.model.base)});
   if (deck.pipeline.schedule_is_file())
     all.push_back({"pipeline.schedule", resolved(deck.pipeline.schedule)});
   return all;

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
+#include "train/report.hpp"
 
 namespace ztrain::train {
 
@@ -52,11 +53,24 @@ void RunOutput::report_step() {
   run_.console.print(stragglers_.after_step(run_.progress.step, run_.worker.train().timings(), clock));
   if (run_.session.rank() != 0) return;
   mean_step_.add(clock.total);
-  const auto record =
-      step_record(run_.worker, run_.worker.train().timings(), run_.progress, run_.facts, clock, this_step);
+  const auto record = step_record(run_, run_.worker.train().timings(), this_step);
   last_line_ = telemetry::step_line(step_line(record, run_.facts, seconds_left())) + "\n";
   if (run_.progress.step % run_.deck.metrics.interval == 0 || run_.progress.step == run_.facts.steps)
     print_last_line();
+  write(record);
+}
+
+void RunOutput::report_evaluation(const job::Losses& losses) {
+  if (run_.session.rank() != 0) return;
+  const job::Progress& p = run_.progress;
+  telemetry::EvaluationRecord record{p.step, losses.all};
+  record.epoch = run_.epochs();
+  record.tokens = config::tokens_of(run_.deck, p.samples, p.earlier);
+  if (losses.experts) record.balance_loss = losses.experts->balance, record.z_loss = losses.experts->z;
+  if (losses.pairs) record.pairs = record_of(*losses.pairs, run_.deck.preference.loss_type);
+  for (const job::SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
+  if (run_.deck.evaluation.patience > 0) record.without_improvement = p.evaluations_without_improvement;
+  record.ends_run = run_.is_out_of_patience();
   write(record);
 }
 
@@ -73,7 +87,6 @@ void RunOutput::write(const Record& record) {
   }
 }
 
-template void RunOutput::write(const telemetry::EvaluationRecord& record);
 template void RunOutput::write(const telemetry::CorruptionRecord& record);
 
 void RunOutput::print_last_line() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "job/evaluation.hpp"
 #include "telemetry/metrics_file.hpp"
 #include "train/output_folder.hpp"
 #include "train/run.hpp"
@@ -32,6 +33,8 @@ class RunOutput {
 
   /// Prints the line of the step that is done, and writes its metrics.
   void report_step();
+  /// Writes the record of an evaluation; at rank 0.
+  void report_evaluation(const job::Losses& losses);
   /// Prints the line of the last step, if metrics.interval has kept it back.
   void print_last_line();
   /// Leaves what was sent since the last step out of the next step's bytes.

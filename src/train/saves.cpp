@@ -97,15 +97,33 @@ void Saves::warn_of_doubt() {
 /// Collective. Makes a Saving, in which the ranks agree on everything before they write.
 checkpoint::Saving Saves::saving(std::vector<checkpoint::StateShard> states) {
   const auto& job = run_.worker.job();
+  checkpoint::SaveOptions all = options();
+  all.hold = [this] { output_.hold_checkpoints_again(); };
   return checkpoint::Saving(config::checkpoint_folder(run_.deck), run_.progress.step,
-                            job::place_of(job.load(), job.layout), std::move(states), run_.metadata(),
-                            {.files = static_cast<int>(run_.deck.checkpoint.files),
-                             .keep = static_cast<int>(run_.deck.checkpoint.keep),
-                             .keep_every = run_.deck.checkpoint.keep_every,
-                             .keep_best = static_cast<int>(run_.deck.checkpoint.keep_best),
-                             .proven_step = run_.progress.proven_step,
-                             .damaged = known_.damaged,
-                             .hold = [this] { output_.hold_checkpoints_again(); }});
+                            job::place_of(job.load(), job.layout), std::move(states), run_.metadata(), all);
+}
+
+checkpoint::SaveOptions Saves::options() const {
+  const config::Checkpoint& c = run_.deck.checkpoint;
+  const std::int64_t exported = c.export_from == "best" ? 1 : 0;
+  return {.files = static_cast<int>(c.files),
+          .keep = static_cast<int>(c.keep),
+          .keep_every = c.keep_every,
+          .keep_best = static_cast<int>(std::max(c.keep_best, exported)),
+          .validation_of = job::validation_identity(run_.deck, data::identity_of(run_.data)),
+          .proven_step = run_.progress.proven_step,
+          .damaged = known_.damaged};
+}
+
+bool Saves::needs_losses() const {
+  return options().keep_best > 0;
+}
+
+std::string Saves::best() const {
+  return run_.session.from_rank_0(run_.session.agree("looking for the best checkpoint", [&]() -> std::string {
+    if (run_.session.rank() != 0) return "";
+    return checkpoint::best(config::checkpoint_folder(run_.deck), options()).value_or("").string();
+  }));
 }
 
 /// Returns the newest checkpoint if somebody has removed it, at rank 0; or "".
@@ -124,7 +142,7 @@ std::string Saves::save() {
   std::int64_t bytes = 0;
   checkpoint::Saved saved;
   const std::string failure = run_.why_not_saved(under_way_, [&] {
-    checkpoint::Saving whole = saving(run_.worker.state(true));
+    checkpoint::Saving whole = saving(job::saved_of(run_.worker.state(true), run_.worker.job().tensors));
     do
       whole.work([&](std::int64_t done, std::int64_t total) {
         bytes = total;

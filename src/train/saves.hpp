@@ -57,6 +57,10 @@ class Saves {
   /// Returns whether a save is due, by checkpoint.interval or because an earlier one had to wait.
   bool is_due() const;
   bool is_under_way() const { return under_way_.has_value(); }
+  /// Returns whether checkpoints are compared by their validation loss, so that each needs one.
+  bool needs_losses() const;
+  /// Collective. Returns the checkpoint with the lowest validation loss, or "".
+  std::string best() const;
   bool works() const { return under_way_ && under_way_->save.works(); }
   /// Collective. Saves, or saves after a later step if there is doubt about the weights. Nothing but the data
   /// cursor could be lost meanwhile, because skipped steps do not change weights. If the validation loss is
@@ -82,6 +86,7 @@ class Saves {
   std::string next_save() const;
   void warn_of_failure(std::int64_t step, const std::string& failure, const std::string& again);
   void warn_of_doubt();
+  checkpoint::SaveOptions options() const;
   checkpoint::Saving saving(std::vector<checkpoint::StateShard> states);
   std::string lost_checkpoint() const;
   std::string save();

@@ -7,8 +7,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "config/validate/validate.hpp"
-#include "job/evaluation.hpp"
+#include "train/references.hpp"
 
 namespace ztrain::train {
 
@@ -61,9 +62,10 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       saves_(run_, output_, limits_, audits_, snapshots_),
       end_(run_, limits_, output_, snapshots_, saves_) {
   start(run_, limits_, output_, snapshots_, saves_);
+  take_references(run_);
   // Reading the first batch finds ids beyond the vocabulary, the usual mistake, before anything runs.
   session.agree("reading the first batch", [&] { inputs_.fill(); });
-  console.print(run_.is_complete() ? nothing_to_do(run_.deck.run, run_.progress.step, run_.facts.steps)
+  console.print(run_.is_complete() ? nothing_to_do(run_.deck, run_.progress, run_.facts.steps)
                                    : fmt::format("training starts at step {} of {}\n", run_.progress.step + 1,
                                                  run_.facts.steps));
   output_.pass_over_sent();
@@ -76,7 +78,8 @@ Ending Trainer::run() {
   const runtime::Signals::Caught caught(
       run_.session.signals(), [this](const runtime::Signals::Kind& signal) { end_.notice(signal); });
   if (!run_.is_complete())
-    run_.console.print(telemetry::step_header({run_.facts.offload, run_.facts.pipeline, run_.facts.experts}) +
+    run_.console.print(telemetry::step_header({run_.facts.offload, run_.facts.pipeline, run_.facts.experts,
+                                               run_.deck.preference.is_on()}) +
                        "\n");
   try {
     take_steps();
@@ -154,9 +157,7 @@ void Trainer::warn_of_masked_step() {
 
 /// Does the evaluation, the audit and the save that are due. The audit may go back to an older state.
 void Trainer::after_step() {
-  const std::int64_t s = run_.progress.step;
-  if (run_.deck.evaluation.interval > 0 && (s % run_.deck.evaluation.interval == 0 || run_.is_complete()))
-    evaluate();
+  if (evaluation_is_due()) evaluate();
   if (audits_.is_due() && !audits_.copies_agree()) return;
   if (run_.is_complete()) return;  // run() saves the end
   if (saves_.is_due())
@@ -164,6 +165,14 @@ void Trainer::after_step() {
   else if (snapshots_.is_due() && !saves_.is_under_way())
     snapshots_.take();
   if (audits_.is_due()) keep_state();
+}
+
+/// Checkpoints that are compared by their loss have an evaluation each, if the step was not skipped.
+bool Trainer::evaluation_is_due() const {
+  const std::int64_t interval = run_.deck.evaluation.interval;
+  if (interval <= 0) return false;
+  if (run_.progress.step % interval == 0 || run_.is_complete()) return true;
+  return saves_.needs_losses() && saves_.is_due() && run_.skipped_steps.skipped_in_a_row() == 0;
 }
 
 void Trainer::evaluate() {
@@ -174,19 +183,30 @@ void Trainer::evaluate() {
                                            [&](const std::string& batch) { phase.at(batch); });
   run_.failure = run_.agreed(run_.failure.empty() ? losses.failure : run_.failure);
   if (!run_.failure.empty()) return;
-  const bool best = losses.finite() && losses.all < run_.progress.best_validation_loss;
-  if (best) run_.progress.best_validation_loss = losses.all;
-  run_.progress.evaluation_failed = !losses.finite();
-  if (losses.finite()) run_.progress.validation_loss = losses.all;
+  note_loss(losses);
+  const bool best = run_.progress.best_step == run_.progress.step;
   output_.pass_over_sent();
-  if (run_.session.rank() == 0) {
-    telemetry::EvaluationRecord record{run_.progress.step, losses.all};
-    if (losses.experts) record.balance_loss = losses.experts->balance, record.z_loss = losses.experts->z;
-    for (const job::SetLoss& set : losses.sets) record.sets.emplace_back(set.name, set.loss);
-    output_.write(record);
-  }
+  output_.report_evaluation(losses);
   run_.print("step {}: {}{} ({:.1f} s)\n", run_.progress.step, job::describe(losses),
              best ? ", the best so far" : "", now() - start);
+  if (run_.is_out_of_patience())
+    run_.print(
+        "step {}: the run ends here: no loss of {} in a row is more than {} below the lowest so far "
+        "(evaluation.patience, evaluation.min_delta)\n",
+        run_.progress.step, count_text(run_.progress.evaluations_without_improvement, "evaluation"),
+        run_.deck.evaluation.min_delta);
+}
+
+/// Compares a validation loss with the lowest so far.
+void Trainer::note_loss(const job::Losses& losses) {
+  job::Progress& p = run_.progress;
+  const bool improves =
+      losses.finite() && losses.all < p.best_validation_loss - run_.deck.evaluation.min_delta;
+  p.evaluations_without_improvement = improves ? 0 : p.evaluations_without_improvement + 1;
+  if (losses.finite() && losses.all < run_.progress.best_validation_loss)
+    p.best_validation_loss = losses.all, p.best_step = p.step;
+  p.evaluation_failed = !losses.finite();
+  if (losses.finite()) p.validation_loss = losses.all;
 }
 
 /// Keeps a copy of a state whose copies agree. A state that is being saved is such a copy until the save

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "data/rows/batch_part.hpp"
+#include "job/evaluation.hpp"
 #include "train/run.hpp"
 #include "train/run_end.hpp"
 #include "train/saves.hpp"
@@ -55,7 +56,9 @@ class Trainer {
   void compute_step();
   void warn_of_masked_step();
   void after_step();
+  bool evaluation_is_due() const;
   void evaluate();
+  void note_loss(const job::Losses& losses);
   void keep_state();
   bool stops_early();
   void save_as_asked();

@@ -74,6 +74,41 @@ TEST_F(CheckpointBlocks, BelongToTheTensorSlicesThatTheyWereMadeOn) {
   }
 }
 
+/// Each of 8 experts is a block, so blocks go wherever experts go.
+TEST_F(CheckpointBlocks, FollowSlicesThatCutNone) {
+  struct Part {
+    Part(int parts, int rank)
+        : mesh(mesh_over(parts)),
+          layout({{"experts", {8, 256}, {0, parts, {}, Axis::expert}, 0, true}}, {{1, AxisSet()}},
+                 Coordinate(mesh, rank)),
+          place{&layout, Coordinate(mesh, rank)},
+          shards(place, {{"model"}, {"optimizer/exp_avg.absmax", DType::f32, 256}}),
+          first(rank * 8 / parts),
+          count(8 / parts) {}
+    static MeshShape mesh_over(int parts) {
+      MeshShape mesh;
+      mesh[Axis::expert] = parts;
+      return mesh;
+    }
+    float* absmax() { return reinterpret_cast<float*>(shards.states()[1].data); }
+    MeshShape mesh;
+    Layout layout;
+    Place place;
+    Shards shards;
+    int first, count;
+  };
+  Part own(ranks(), session().rank());
+  for (int e = 0; e < own.count; ++e) own.absmax()[e] = static_cast<float>(own.first + e + 1);
+  checkpoint::save(folder_, 1, own.place, own.shards.states(), {});
+  for (const int parts : {1, 2, 4, 8})
+    for (int r = session().rank(); r < parts; r += ranks()) {
+      Part other(parts, r);
+      checkpoint::load(folder_ / "step_1", other.place, other.shards.states());
+      for (int e = 0; e < other.count; ++e)
+        EXPECT_EQ(other.absmax()[e], static_cast<float>(other.first + e + 1)) << parts << " rank " << r;
+    }
+}
+
 TEST_F(CheckpointBlocks, H5pyReadsTheirItems) {
   const std::string python = python_with_h5py();
   if (python.empty()) GTEST_SKIP() << "no python3 with h5py: the virtual datasets are NOT checked";

@@ -128,12 +128,12 @@ TEST_F(CheckpointFiles, AnotherModelIsRefused) {
   parameters[5].name = "model.final_norm.weight";
   const Layout renamed(parameters, {3, {1}});
   error = error_of_load(path, {&renamed, Coordinate({}, 0)});
-  EXPECT_TRUE(contains(error, "lacks 1 parameters of the model: model.final_norm.weight")) << error;
+  EXPECT_TRUE(contains(error, "lacks 1 parameter of the model:\n  model.final_norm.weight\n")) << error;
   parameters = awkward_parameters(1, large_head);
   parameters.pop_back();
   const Layout smaller(parameters, {3, {1}});
   error = error_of_load(path, {&smaller, Coordinate({}, 0)});
-  EXPECT_TRUE(contains(error, "that the model lacks: lm_head.weight")) << error;
+  EXPECT_TRUE(contains(error, "that the model lacks:\n  lm_head.weight\n")) << error;
 }
 
 TEST_F(CheckpointFiles, OtherFrozenParametersAreRefusedUnlessStatesAreSkipped) {

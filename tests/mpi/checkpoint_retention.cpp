@@ -83,10 +83,11 @@ TEST_F(CheckpointRetention, WhereANameMayNotLastTheOlderOnesStay) {
 
 TEST_F(CheckpointRetention, TheBestStay) {
   const std::vector<double> losses{5, 2, 4, 3, 6, 1};
-  const auto save_with = [&](std::int64_t step, nlohmann::json metadata) {
+  const auto save_with = [&](std::int64_t step, nlohmann::json metadata, const std::string& data = "") {
     Shards shards = filled(place_, DType::f32, step);
     metadata["step"] = step;
-    checkpoint::save(folder(), step, place_, shards.states(), metadata, {.keep = 1, .keep_best = 2});
+    checkpoint::save(folder(), step, place_, shards.states(), metadata,
+                     {.keep = 1, .keep_best = 2, .validation_of = data});
   };
   for (std::int64_t step = 1; step <= 5; ++step)
     save_with(step, {{checkpoint::validation_loss_key, losses[static_cast<std::size_t>(step - 1)]}});
@@ -97,6 +98,12 @@ TEST_F(CheckpointRetention, TheBestStay) {
   EXPECT_EQ(steps(), (Steps{7, 2})) << "of equal ones the newest";
   save_with(8, {{checkpoint::validation_loss_key, 1}});
   EXPECT_EQ(steps(), (Steps{8, 2}));
+  save_with(9, {{checkpoint::validation_loss_key, 0.5}, {checkpoint::validation_of_key, "others"}});
+  EXPECT_EQ(checkpoint::best(folder(), {}), folder() / "step_9");
+  EXPECT_EQ(checkpoint::best(folder(), {.damaged = {9}}), folder() / "step_8");
+  EXPECT_EQ(checkpoint::best(folder(), {.validation_of = "these"}), folder() / "step_8");
+  save_with(10, {}, "these");
+  EXPECT_EQ(steps(), (Steps{10, 8})) << "a loss over other data is none";
 }
 
 TEST_F(CheckpointRetention, DamagedOnesStayAndDoNotCount) {

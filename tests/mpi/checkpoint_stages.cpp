@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -117,6 +118,36 @@ TEST_P(CheckpointStages, AreWrittenAsPlannedAndReadBitwise) {
   EXPECT_TRUE(bytes_of(second) == bytes);
   second.derive_parameters();
   EXPECT_EQ(step(second, 2), loss);
+  EXPECT_TRUE(bytes_of(second) == bytes_of(first));
+}
+
+TEST_P(CheckpointStages, MayLackWhatIsFrozen) {
+  spec_.saves_frozen = false;
+  const test::FolderOfRanks folder;
+  const job::SaveParts planned = parts();
+  const std::vector<std::int64_t> nodes(static_cast<std::size_t>(session().size()));
+  const SavePlan plan = plan_save(spec_.mesh, planned.by_place(), nodes, GetParam().files);
+  job::Worker first = worker(), second = worker();
+  first.initialize(11);
+  step(first, 0);
+  const program::Job& job = first.job();
+  const checkpoint::Place place = job::place_of(job.load(), job.layout);
+  const bool lacks = std::ranges::any_of(job.layout.parameters(), [](const auto& p) { return !p.trainable; });
+  const auto saved = job::saved_of(first.state(true), job.tensors);
+  if (lacks) {
+    EXPECT_THROW(checkpoint::save(folder.path(), 1, place, saved, {}, {.files = GetParam().files}),
+                 checkpoint::NotSaved)
+        << "nothing says where the frozen weights are";
+  }
+  const nlohmann::json elsewhere{{checkpoint::frozen_key, "elsewhere"}};
+  checkpoint::save(folder.path(), 2, place, saved, elsewhere, {.files = GetParam().files});
+  const fs::path written = folder.path() / "step_2";
+  EXPECT_EQ(test::datasets_in(written), test::datasets_of(plan));
+  bool has_all = lacks;
+  session().agree("reading the checkpoint",
+                  [&] { has_all = checkpoint::load(written, place, second.state(true)); });
+  EXPECT_EQ(has_all, !lacks);
+  second.draw_frozen(11);
   EXPECT_TRUE(bytes_of(second) == bytes_of(first));
 }
 

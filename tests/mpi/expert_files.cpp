@@ -259,10 +259,10 @@ TEST_F(ExpertFiles, ExpertsThatAreMissingOrTooManyAreNamed) {
   std::swap(tensors.at(at_experts + "0.gate_proj.weight").shape[0],
             tensors.at(at_experts + "0.gate_proj.weight").shape[1]);
   const std::string text = import_error(write("wrong", tensors), qwen_);
-  for (const std::string& expected :
-       {"1 missing: " + at_experts + "1.up_proj.weight\n",
-        "1 unexpected: " + at_experts + "3.down_proj.weight\n",
-        "1 of another shape: " + at_experts + "0.gate_proj.weight [1120, 352] (the model's is [352, 1120])"})
+  for (const std::string& expected : {"1 tensor is missing:\n    " + at_experts + "1.up_proj.weight\n",
+                                      "1 tensor is unexpected:\n    " + at_experts + "3.down_proj.weight\n",
+                                      "1 tensor is of another shape:\n    " + at_experts +
+                                          "0.gate_proj.weight [1120, 352] (the model's is [352, 1120])"})
     EXPECT_TRUE(contains(text, expected)) << text;
 
   tensors = fused_tensors();
@@ -270,7 +270,7 @@ TEST_F(ExpertFiles, ExpertsThatAreMissingOrTooManyAreNamed) {
   down_proj.shape[0] = 2;
   down_proj.values.resize(static_cast<std::size_t>(elements(down_proj.shape)));
   const std::string fused = import_error(write("fewer", tensors), mixtral_);
-  EXPECT_TRUE(contains(fused, "1 of another shape: " + at_experts +
+  EXPECT_TRUE(contains(fused, "1 tensor is of another shape:\n    " + at_experts +
                                   "down_proj [2, 1120, 352] (the model's is [3, 1120, 352])"))
       << fused;
 }
@@ -292,7 +292,7 @@ TEST_F(ExpertFiles, FilesThatAreMissingOrTruncatedAreNamed) {
   }
   session().barrier();
   const std::string missing = import_error(indexed, qwen_);
-  EXPECT_TRUE(contains(missing, "weights are in model-00002-of-00002.safetensors, which is not there"))
+  EXPECT_TRUE(contains(missing, "weights are in is not there:\n  model-00002-of-00002.safetensors"))
       << missing;
 }
 

@@ -132,10 +132,12 @@ TEST_F(TensorParts, MessagesNameTensorsOfTheFile) {
   tensors["model.layers.10.self_attn.qkv_proj.bias"] = stack({q_bias, k_bias});
   tensors["model.layers.10.self_attn.other"] = stack({norm});
   const std::string text = import_error(write("wrong", tensors), fused());
-  EXPECT_TRUE(contains(text, "1 missing: model.layers.10.self_attn.qkv_proj.weight\n")) << text;
-  EXPECT_TRUE(contains(text, "1 unexpected: model.layers.10.self_attn.other\n")) << text;
-  EXPECT_TRUE(contains(
-      text, "1 of another shape: model.layers.10.self_attn.qkv_proj.bias [1020] (the model's is [1032])"))
+  EXPECT_TRUE(contains(text, "1 tensor is missing:\n    model.layers.10.self_attn.qkv_proj.weight\n"))
+      << text;
+  EXPECT_TRUE(contains(text, "1 tensor is unexpected:\n    model.layers.10.self_attn.other\n")) << text;
+  EXPECT_TRUE(contains(text,
+                       "1 tensor is of another shape:\n    model.layers.10.self_attn.qkv_proj.bias [1020] "
+                       "(the model's is [1032])"))
       << text;
   tensors = transposed_tensors();
   tensors["transformer.h.10.act.beta"].values = {0.25F};

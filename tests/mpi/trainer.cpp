@@ -317,6 +317,72 @@ TEST_F(Trainers, EvaluateTheEndAndKeepTheBestLoss) {
   EXPECT_EQ(left.checkpoint.at("best_validation_loss"), best);
 }
 
+/// Weights do not move, so the loss of a step is the mean of its rows.
+TEST_F(Trainers, GoOnWithAnotherBatchBehindTheRowsThatWereSeen) {
+  const Left straight = run("four", 8, still, {"--batch.global=4"});
+  run("wider", 4, still, {"--batch.global=4"});
+  const Left wide =
+      run("wider", 6, still, {"--batch.global=8", "--checkpoint.override=batch.global,run.steps"});
+  if (!told()) return;
+  const std::vector<double> losses = straight.numbers("loss");
+  std::vector<double> expected(losses.begin(), losses.begin() + 4);
+  expected.insert(expected.end(), {(losses[4] + losses[5]) / 2, (losses[6] + losses[7]) / 2});
+  expect_near(wide.numbers("loss"), expected, 1e-5);
+  EXPECT_EQ(wide.checkpoint.at("samples"), 32);
+  EXPECT_EQ(wide.checkpoint.at("tokens"), 32 * 16);
+  for (const char* key : {"tokens", "epoch"})
+    EXPECT_EQ(wide.steps.at(6).at(key), straight.steps.at(8).at(key)) << key;
+  EXPECT_NE(wide.text.find("  batch.global: 4 -> 8\n"), std::string::npos) << wide.text;
+  EXPECT_NE(wide.text.find("no sequence of the epoch is repeated or left out"), std::string::npos)
+      << wide.text;
+}
+
+/// Weights do not move, so that only the first evaluation is an improvement.
+TEST_F(Trainers, EndAfterEvaluationsWithoutAnImprovementAndCountOn) {
+  const Words words{"--batch.global=4", "--evaluation.interval=2", "--evaluation.patience=2",
+                    "--data.validation=" + at("some.txt")};
+  Words all = still;
+  all.insert(all.end(), words.begin(), words.end());
+  run("patient", 4, all);
+  const Left left = run("patient", 20, all), again = run("patient", 20, all);
+  if (!told()) return;
+  EXPECT_EQ(left.steps.rbegin()->first, 6);
+  EXPECT_EQ(left.checkpoint.at("step"), 6);
+  EXPECT_EQ(left.checkpoint.at("best_step"), 2);
+  EXPECT_FALSE(left.evaluations.at(4).contains("early_stop"));
+  EXPECT_EQ(left.evaluations.at(6).at("early_stop"), true);
+  EXPECT_EQ(left.evaluations.at(6).at("evaluations_without_improvement"), 2);
+  EXPECT_NEAR(std::log(left.evaluations.at(6).at("perplexity").get<double>()),
+              left.evaluations.at(6).at("validation_loss").get<double>(), 1e-12);
+  EXPECT_NE(left.text.find("step 6: the run ends here: no loss of 2 evaluations in a row"), std::string::npos)
+      << left.text;
+  EXPECT_NE(again.text.find("nothing to do: the run ended at step 6"), std::string::npos) << again.text;
+}
+
+TEST_F(Trainers, CountSmallImprovementsAsNone) {
+  const Words words{"--batch.global=4", "--evaluation.interval=1", "--evaluation.patience=2",
+                    "--optimizer.lr=0.01", "--data.validation=" + at("some.txt")};
+  const Left any = run("any", 5, words), large = run("large", 5, words, {"--evaluation.min_delta=9"});
+  if (!told()) return;
+  EXPECT_EQ(any.steps.rbegin()->first, 5);
+  EXPECT_EQ(large.steps.rbegin()->first, 3);
+  EXPECT_EQ(large.checkpoint.at("best_step"), 3) << "it is the lowest all the same";
+}
+
+TEST_F(Trainers, EvaluateWhatIsSavedIfTheBestIsKept) {
+  const Words words{"--batch.global=4", "--evaluation.interval=4", "--checkpoint.interval=3",
+                    "--data.validation=" + at("some.txt")};
+  const Left none = run("none", 8, words), best = run("best", 8, words, {"--checkpoint.keep_best=1"});
+  if (!told()) return;
+  const auto steps_of = [](const Left& left) {
+    std::vector<std::int64_t> steps;
+    for (const auto& [step, line] : left.evaluations) steps.push_back(step);
+    return steps;
+  };
+  EXPECT_EQ(steps_of(none), (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(steps_of(best), (std::vector<std::int64_t>{3, 4, 6, 8}));
+}
+
 TEST_F(Trainers, StopAfterMinutesNotSeconds) {
   const double seconds = session().lasts();
   for (const auto& [limit, steps] : {std::pair{(seconds + 20) / 60, 3}, {1e-6, 1}}) {

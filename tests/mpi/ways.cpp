@@ -13,6 +13,7 @@
 #include "base/shape.hpp"
 #include "engine/executor.hpp"
 #include "kernels/communication/record.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "kernels/dispatch/record.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/final_passes.hpp"
@@ -298,6 +299,13 @@ std::vector<WayCase> all_cases() {
 
 /// What cannot be joined: by op and number of its way.
 const std::map<std::pair<std::string_view, std::size_t>, const char*> unproven{
+    {{LinearQuantized::op, 0}, "it becomes other ops"},
+    {{LinearQuantized::op, 1}, "it becomes other ops"},
+    {{LinearQuantized::op, 2}, "it becomes other ops"},
+    {{LinearQuantized::op, 3}, "it becomes other ops"},
+    {{LinearQuantized::op, 4}, "it becomes other ops"},
+    {{program::Dequantize::op, 0}, "parts have codes of their own: mpi/quantized"},
+    {{program::Dequantize::op, 1}, "parts have codes of their own: mpi/quantized"},
     {{program::SwapBlocks::op, 0}, "half of an exchange: mpi/axes_pairs"},
     {{program::SwapBlocks::op, 1}, "half of an exchange: mpi/axes_pairs"},
     {{program::Fp8Magnitudes::op, 0}, "ranks' largest lie behind one another: mpi/fp8_parts"},
@@ -310,6 +318,12 @@ const std::map<std::pair<std::string_view, std::size_t>, const char*> unproven{
     {{GroupedLinearGradWeight::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
     {{GroupedLinearGradBias::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
     {{HeadLoss::op, 1}, "it becomes another op"},
+    {{HeadTokens::op, 1}, "it becomes another op"},
+    {{SequenceSums::op, 1}, "ranks have sequences of their own"},
+    {{SequenceSumsGrad::op, 1}, "ranks have sequences of their own"},
+    {{KlSums::op, 0}, "ranks have sequences of their own"},
+    {{PreferenceLoss::op, 0}, "ranks have pairs of their own"},
+    {{PreferenceLossGrad::op, 0}, "ranks have pairs of their own"},
     {{SortByExpert::op, 0}, "each rank sorts rows of its own"},
     {{RouterSums::op, 1}, "ranks have micro-batches of their own"},
     {{RouterSumsGrad::op, 1}, "ranks have micro-batches of their own"},

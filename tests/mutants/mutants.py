@@ -106,9 +106,10 @@ def locate(faults):
             wrong.append(f"{fault.name}: its text is {len(places)} times in files named {fault.file}, not once: {fault.text!r}")
             continue
         half = re.match(r"(if|for|while|return)\b", fault.text) and fault.text.rstrip()[-1] not in ";}"
-        part = re.match(r"\s+[-+/%|=<>&]", fault.text) or (not fault.fault.strip() and fault.text.rstrip()[-1] not in ";}")
-        declares = re.match(r"(const )?(auto|bool|int|double|float|std::[\w:<>]+|[A-Z]\w*)[&*]? \w+ ?[={(;]", fault.text)
-        if half or part or declares or any(text.count(a) != text.count(b) for text in (fault.text, fault.fault) for a, b in ("()", "[]", "{}")) \
+        part = re.match(r"\s+[-+/%|=<>&]|[{.]|\"[^\"]*\",", fault.text) or (not fault.fault.strip() and fault.text.rstrip()[-1] not in ";}")
+        declares = re.match(r"(const )?(auto|bool|int|double|float|std::[\w:<>]+|[A-Z]\w*)( ?[&*](const)?)? \w+ ?[={(;]", fault.text)
+        signs = re.sub(r'"[^"]*"|::|\b(for|case)\b.*', "", fault.text)
+        if half or part or declares or signs.count("?") != signs.count(":") or any(text.count(a) != text.count(b) for text in (fault.text, fault.fault) for a, b in ("()", "[]", "{}")) \
                 or fault.text.count('"') % 2:
             wrong.append(f"{fault.name}: its text and its fault are to be whole statements or expressions, and declare no name: {fault.text!r}")
         fault.path, begin = places[0]

@@ -131,4 +131,22 @@ std::vector<std::string> differences(const std::string& run, const std::string& 
   return lines;
 }
 
+std::vector<std::string> differences_before_update(const std::string& run, const std::string& other,
+                                                   std::int64_t from) {
+  std::vector<std::string> lines;
+  const auto found = numbers_of(run, from), expected = numbers_of(other, from);
+  for (const auto& [key, value] : expected) {
+    const bool fixed = key.first == "loss" || key.first == "grad_norm";
+    const auto it = found.find(key);
+    if (fixed && (it == found.end() || relative(it->second, value) != 0))
+      lines.push_back(fmt::format("step {}: {} is not {}", key.second, key.first, value));
+  }
+  const auto a = checkpoint::newest(run + "/checkpoints"), b = checkpoint::newest(other + "/checkpoints");
+  if (expected.empty() || !a || !b) return {"there is nothing to compare"};
+  for (const checkpoint::TensorDifference& t : checkpoint::diff(*a, *b).tensors)
+    if (t.state != "model" && (!t.what.empty() || t.differing > 0))
+      lines.push_back(fmt::format("{} {} differs", t.state, t.name));
+  return lines;
+}
+
 }  // namespace ztrain::random_decks

@@ -31,4 +31,9 @@ Bound bound_of(const Words& numerics);
 std::vector<std::string> differences(const std::string& run, const std::string& one_rank, std::int64_t from,
                                      const Bound& bound, Apart& apart);
 
+/// What two runs that went on from the same checkpoint with different learning rates do not have in common
+/// though one step does not change it: loss, norm and the optimizer's states, bit for bit.
+std::vector<std::string> differences_before_update(const std::string& run, const std::string& other,
+                                                   std::int64_t from);
+
 }  // namespace ztrain::random_decks

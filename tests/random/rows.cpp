@@ -13,6 +13,8 @@ const std::vector<Row> numeric_rows{
     {"data.packing", 0.5, {"documents", "windows"}, "data.train=DATA/masked.h5"},
     {"data.validation", 1, {"DATA/masked_held_out.h5"}, "data.train=DATA/masked.h5"},
     {"data.long_documents", 0.4, {"split", "drop"}, "data.packing=documents"},
+    {"loss.label_smoothing", 0.15, {"0.1"}},
+    {"loss.z_loss", 0.15, {"1e-3"}},
     {"data.max_documents", 0.3, {"2"}, "data.packing=documents"},
     {"model.family", 0.7, {"mistral",    "qwen2",     "qwen3",   "llama",   "gemma2",      "gemma3",
                            "phi3",       "olmo2",     "olmo3",   "smollm3", "glm",         "glm4",
@@ -112,7 +114,10 @@ const std::vector<Row> numeric_rows{
     {"lora.random_base", 1, {"true"}, "lora.rank"},
     {"lora.alpha", 0.5, {"8"}, "lora.rank"},
     {"lora.dropout", 0.3, {"0.25"}, "lora.rank"},
+    {"lora.rslora", 0.3, {"true"}, "lora.rank"},
     {"lora.targets", 0.5, {"*.mlp.*", "q_proj,*.mlp.*", "[\"k_proj\", \"o_proj\"]"}, "lora.rank"},
+    {"lora.quantization", 0.4, {"nf4", "nf4", "fp4", "int8"}, "lora.rank"},
+    {"lora.double_quantization", 0.4, {"false"}, "lora.rank"},
     {"precision.preset",
      1,
      {"fp64", "fp64", "fp64", "fp32", "fp32", "bf16", "bf16", "bf16-pure", "fsdp-mixed", "fsdp-bf16",
@@ -206,6 +211,7 @@ const std::vector<Row> placement_rows{
     {"optimizer.during_backward", 0.3, {"true"}, "optimizer.max_norm=0"},
     {"checkpoint.files", 0.2, {"1", "2"}},
     {"checkpoint.async", 0.2, {"false"}},
+    {"checkpoint.frozen", 0.3, {"true"}, "lora.rank"},
     {"checkpoint.memory_copies", 0.1, {"1"}},
     {"checkpoint.memory_interval", 1, {"1"}, "checkpoint.memory_copies"},
     {"checkpoint.memory_folder", 1, {"DATA/memory"}, "checkpoint.memory_copies"},
@@ -229,9 +235,12 @@ const std::vector<std::string_view>& left_out() {
       // How long a run is, and where it starts and ends, which the tests say.
       "run.output", "run.steps", "run.tokens", "run.epochs", "run.max_minutes", "run.end_margin",
       "checkpoint.folder", "checkpoint.interval", "checkpoint.keep", "checkpoint.keep_every",
-      "checkpoint.keep_best", "checkpoint.resume", "checkpoint.export", "checkpoint.export_dtype",
-      "checkpoint.export_adapter", "evaluation.", "data.validation_fraction", "data.format", "model.preset",
-      "model.from", "model.add_tokens", "model.new_rows", "model.trust_config",
+      "checkpoint.keep_best", "checkpoint.resume", "checkpoint.override", "checkpoint.export",
+      "checkpoint.export_dtype", "checkpoint.export_from", "checkpoint.export_adapter", "evaluation.",
+      "data.validation_fraction", "data.format", "model.preset", "model.from", "model.base",
+      "model.add_tokens", "model.new_rows", "model.trust_config",
+      // Losses on pairs, which mpi/axes_pairs and mpi/pipeline_pairs combine with meshes.
+      "preference.",
       // What the family says, and turns that differ by mesh.
       "model.scoring_func", "debug.balanced_routing", "experts.bias_update_speed",
       // What is printed and watched.

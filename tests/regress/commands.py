@@ -73,9 +73,12 @@ class Commands(zt.Case):
         self.assertNotIn("note: this machine", self.succeed(0, "check", self.deck, "--ranks", 2))
 
     def test_check_without_ranks_proves_no_mesh(self):
-        text = self.succeed(0, "check", self.deck, "--mesh.shard=64")
+        text = self.succeed(0, "check", self.deck, "--mesh.shard=64", "--batch.global=64")
         self.assertIn("the deck is valid; --ranks N looks at", text)
         self.assertIn("vocabulary 257", text)
+        epochs = self.write_deck("epochs", {"run.steps": None, "run.epochs": 2})
+        self.assertRegex(self.succeed(0, "check", epochs), r"\nlength +\d+ steps of 4 sequences: (2|2\.0\d|1\.99) epochs of ")
+        self.assertIn("how many steps these are is not known without the data", self.succeed(0, "check", epochs, "--without-files"))
 
     def test_check_finds_what_training_would(self):
         self.assert_refused(
@@ -122,6 +125,48 @@ class Commands(zt.Case):
             ),
             r"device\.bf16_products = \"native\": this processor has no AVX512-BF16",
         )
+
+    def test_paths_that_are_there_from_another_folder(self):
+        sub = self.folder / "sub"
+        sub.mkdir()
+        deck = sub / "deck.toml"
+        deck.write_text(self.deck.read_text().replace(str(self.text), "text.txt"))
+        for pattern in ("text.txt", "t?xt.txt"):
+            deck.write_text(self.deck.read_text().replace(str(self.text), pattern))
+            self.assert_refused(
+                zt.run(0, ["check", deck]),
+                rf"deck\.toml:\d+: data\.train: '{sub}/{re.escape(pattern)}' does not exist, and "
+                rf"'{self.folder}/{re.escape(pattern)}' does: .*: write \.\./{re.escape(pattern)}$",
+            )
+        (sub / "own.txt").write_text(self.text.read_text())
+        self.assert_refused(
+            zt.run(0, ["check", "sub/deck.toml", "--data.train=own.txt"]),
+            rf"command line: data\.train: '{self.folder}/own.txt' does not exist, and '{sub}/own.txt' does: .*: write sub/own\.txt$",
+        )
+        self.assert_refused(zt.run(0, ["check", deck, "--data.train=no.txt"]), rf"data\.train: '{self.folder}/no.txt' does not exist$")
+
+    def test_a_list_may_be_emptied_on_the_command_line(self):
+        deck = self.write_deck("validated", {"data.validation": [str(self.text)], "optimizer.groups": [{"match": "*norm*"}]})
+        words = ["check", deck, "--ranks", 1, "--data.validation=", "--optimizer.groups="]
+        self.assertIn("held out", zt.run(0, words).out)
+
+    def test_check_finds_what_no_number_of_ranks_would_mend(self):
+        for words, pattern in (
+            (["--offload.optimizer=nvme"], r'offload\.optimizer = "nvme" needs offload\.nvme_path'),
+            (["--batch.micro=3"], r"batch\.micro \(3\) .*must be whole"),
+            (["--mesh.replicate=3"], r"data-parallel ranks \(3\) .*must be whole"),
+            (["--sharding.unit=pattern", "--sharding.unit_patterns=nothing"], r"'nothing' matches no module"),
+            (["--device.cuda_graphs=step", "--offload.master=nvme", "--offload.nvme_path=."], r'cuda_graphs = "step": .*offload\.master'),
+        ):
+            self.assert_refused(zt.run(0, ["check", self.deck, *words]), pattern)
+        for words in (["--mesh.replicate=2"], ["--sharding.reshard_after_forward=2"], ["--sharding.strategy=HYBRID_SHARD"]):
+            result = zt.run(0, ["check", self.deck, *words])
+            self.assertEqual(result.code, 0, str(result))
+
+    def test_all_that_an_error_lists_is_named_if_asked_for(self):
+        words = ["check", self.deck, *(f"--optimizer.q{i}=1" for i in range(30))]
+        self.assert_refused(zt.run(0, words), r"\n  and 19 more, which the same command with --all names$")
+        self.assertEqual(zt.run(0, [*words, "--all"]).err.count("unknown key 'optimizer.q"), 30)
 
     def test_words_that_were_meant_otherwise(self):
         for words, meant in (
@@ -307,7 +352,14 @@ class Commands(zt.Case):
         words = ["generate", self.checkpoint, "--prompt", "a", "--communicator", "nccl"]
         self.assert_refused(zt.run(2, words), r"--communicator nccl: this ztrain is built for CPUs")
         self.train(0, "nccl", {"device.communicator": "nccl", "run.steps": 1})
-        self.assertIn('device.communicator = "nccl" is without effect', self.last.out)
+        self.assertRegex(self.last.out, r"\ndevice +CPU, .*oneDNN.*\ndevice +note: without effect on CPUs: ")
+        words = ["--device.tf32=true", "--device.cuda_graphs=none", "--device.bf16_products=fp32"]
+        for told in (self.last.out, zt.run(0, ["check", self.deck, "--device.communicator=nccl", *words]).out):
+            (note,) = re.findall(r"\ndevice +note: without effect on CPUs: (.*)", told)
+            self.assertIn('device.communicator = "nccl" (command line)', note)
+            self.assertNotIn("cuda_graphs", note, "as by default")
+            self.assertNotIn("bf16_products", note, "CPUs heed it")
+        self.assertIn("device.tf32 = true", note)
 
     def test_generate_needs_a_checkpoint(self):
         result = zt.run(2, ["generate"], timeout=20)

@@ -108,7 +108,7 @@ class Documents(zt.Case):
         for page in PAGES:
             for b in self.blocks[page]:
                 if b.kind == "text":
-                    self.assertNotRegex(b.text, r"(?m)^    (\S*ztrain (plan|check|bench|export|generate) |mpirun |tools/|sbatch )", b)
+                    self.assertNotRegex(b.text, r"(?m)^    (\S*ztrain (plan|check|bench|export|generate|evaluate) |mpirun |tools/|sbatch )", b)
 
     def test_toml_is_a_deck_or_a_piece_of_one(self):
         blocks = self.of_kind("toml")

@@ -159,6 +159,7 @@ class OfAdapters(hf.Models):
         cls.output = cls.train(3, "lora", {**cls.keys, "checkpoint.export": cls.folder / "end", "batch.global": 6})
         cls.checkpoint = cls.output / "checkpoints" / "step_4"
         cls.weights = {n[6:]: a for n, a in zt.tensors(cls.checkpoint).items() if n.startswith("model/")}
+        cls.weights |= {n: np.frombuffer(d, "<f4").reshape(s) for n, (_, s, d) in cls.tensors.items()}
 
     def test_merged(self):
         found = {n: np.frombuffer(d, "<f4").reshape(s) for n, (_, s, d) in hf.read_folder(self.folder / "end").items()}
@@ -209,6 +210,10 @@ class OfAdapters(hf.Models):
         self.assertEqual(len(config["target_modules"]), 5)
         weights = re.sub(r"base_model\.model\.|\.lora_[AB]\.weight", "", " ".join(sorted(expected))).split()
         self.assertEqual(sorted(config["target_modules"]), sorted(set(weights)))
+        merged = self.export(exported, "merged_from_peft", "--merge", "--dtype", "fp32", ranks=2)
+        self.assertEqual(hf.read_folder(merged), hf.read_folder(self.folder / "end"))
+        self.assertEqual(json.loads((merged / "config.json").read_text())["max_position_embeddings"], 777)
+        self.assert_refused(zt.run(0, ["export", exported, "--adapter", "--to", self.folder / "no"]), r"is PEFT's folder already")
 
     def test_last_parts_of_names_where_they_say_all(self):
         keys = {**LORA, "lora.targets": ["q_proj", "up_proj"], "model.from": self.still("base", "model")}
@@ -223,12 +228,29 @@ class OfAdapters(hf.Models):
         plain = self.still("plain", "model")
         self.assert_refused(zt.run(2, ["export", plain, *words]), r"holds no adapters \(lora\.rank = 0\)")
         more = self.train(2, "more", {**LORA, "model.trainable": ["lm_head.weight", "model.norm.*"]})
-        self.assert_refused(
-            zt.run(2, ["export", more / "checkpoints" / "step_2", *words]),
-            r"2 parameters of the model were trained besides the adapters \(model\.trainable\).*: "
-            r"(model\.norm\.weight, lm_head\.weight|lm_head\.weight, model\.norm\.weight); export the merged model",
-        )
-        self.export(more / "checkpoints" / "step_2", "more_merged")
+        saved = more / "checkpoints" / "step_2"
+        merged, alone = self.export(saved, "more_merged"), self.export(saved, "more_alone", "--adapter", ranks=2)
+        found = hf.read_folder(alone)
+        for name in ("lm_head.weight", "model.norm.weight"):
+            self.assertEqual(found[f"base_model.model.{name}"], hf.read_folder(merged)[name])
+        self.assertEqual(json.loads((alone / "adapter_config.json").read_text())["modules_to_save"], ["lm_head", "model.norm"])
+        self.assertEqual(len(found), 12)
+        begun = [zt.losses(self.train(2, f"more_{n}", {**FAST, "model.from": m})) for n, m in enumerate((saved, alone, merged))]
+        self.assertEqual(begun[0][1][0], begun[1][1][0])
+        self.assert_close({1: begun[0][1]}, {1: begun[2][1]}, 1e-6)
+        self.assertIn("model.norm.weight, lm_head.weight", self.run_text("check", self.deck, f"--model.from={alone}"))
+        for trainable, why in (("*.q_proj.weight", "its layer has adapters too"), ("model.layers.0.mlp.up_proj.*", "")):
+            more = self.train(2, f"whole_{bool(why)}", {**LORA, "model.trainable": [trainable]})
+            result = zt.run(2, ["export", more / "checkpoints" / "step_2", "--to", self.folder / f"whole_alone_{bool(why)}", "--adapter"])
+            if why:
+                self.assert_refused(result, rf"q_proj\.weight was trained besides the adapters .*: {why}; export the merged model")
+            else:
+                self.assertEqual(result.code, 0, str(result))
+
+    def run_text(self, *words):
+        result = zt.run(0, words)
+        self.assertEqual(result.code, 0, str(result))
+        return result.out
 
 
 def arrays_of(folder):

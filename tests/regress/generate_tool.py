@@ -145,7 +145,10 @@ class Streams(unittest.TestCase):
     TEXT = "Ein Wörtchen, 漢字ばかり, 😀😀! " * 40
 
     def added(self, tokenizer, prompt, ids):
-        text = load_tool().NewText(tokenizer, prompt)
+        load_tool()
+        from answers import NewText
+
+        text = NewText(tokenizer, prompt)
         return [text.add(i) for i in ids]
 
     def test_the_text_is_that_of_all_ids(self):
@@ -231,6 +234,28 @@ class Tool(hf.Models):
         for words, expected in ((), ",".join(map(str, ends))), (("--eos", "7"), "7"):
             text = self.run_tool("--chat", "--system", "be brief", "--prompt", "hi", *words, ztrain=self.ends, stderr=subprocess.STDOUT)
             self.assertEqual(sorted(text.split("\n")), ["", f" {expected}", "system: be brief\1user: hi\1assistant: "])
+
+    def test_a_chat_without_a_prompt_keeps_its_turns(self):
+        """One process of ztrain answers all of them."""
+        counts = self.folder / "counts.sh"
+        counts.write_text(ECHO + 'n=1; while read -r ids; do n=$((n + 1)); echo "$ids"; done; echo "$n prompts" >&2\n')
+        counts.chmod(0o755)
+        text = self.run_tool("--chat", "--system", "brief", ztrain=counts, stdin="hi\n\nyou\n", stderr=subprocess.STDOUT)
+        one = "system: brief\1user: hi\1assistant: "
+        two = f"{one}{one}\1user: you\1assistant: "
+        self.assertEqual(text, f"> {one}\n> > {two}\n> \n2 prompts\n")
+        self.assertEqual(self.run_tool("--chat", ztrain=counts), "> \n")
+        self.assertIn("--prompt is missing", self.refused())
+
+    def test_a_chat_with_ztrain(self):
+        """The second answer is that of a prompt that has all before it."""
+        words = ["--temperature", 0, "--tokens", 5, "--dtype", "fp32", "--eos", -1]
+        launcher = ["--ranks", 2, "--mpirun", os.environ["ZTRAIN_MPIRUN"]]
+        out = self.run_tool("--chat", *words, *launcher, stdin="a\nb\n")
+        first, second = re.fullmatch(r"> (.*)\n> (.*)\n> \n", out, re.S).groups()
+        prompt = f"user: a\1assistant: {first}\1user: b\1assistant: "
+        straight = self.run_tool("--prompt", "-", *words, stdin=prompt)
+        self.assertEqual(straight, f"{prompt}{second}\n")
 
     def test_chats_that_cannot_be(self):
         """What a model's folder says of the ends of texts, and templates that fail."""

@@ -78,6 +78,27 @@ class Numbers(zt.Case):
         self.assertEqual(hf.read_folder(folder), hf.read_folder(GOLDEN / model / "lora"), model)
 
 
+    def evaluate(self, model, ranks, *words):
+        result = zt.run(ranks, ["evaluate", GOLDEN / model, "--dtype", "fp32", "--json", *words])
+        self.assertEqual(result.code, 0, str(result))
+        return json.loads(result.out)
+
+    def evaluations_agree(self, model, ranks, *words):
+        """Losses of both files are those before the first step of runs from the folder's own weights; log-probabilities of choices."""
+        runs = [run for run in golden(model)["runs"].values() if "lora.quantization" not in run["settings"]]
+        expected = {run["data"]: run["losses"][0] for run in runs}
+        files = [str(GOLDEN / name) for name in expected]
+        found = self.evaluate(model, ranks, "--sequence", 64, *words, "--data", *files)["files"]
+        self.assertEqual([file["file"] for file in found], files)
+        for file, loss in zip(found, expected.values()):
+            self.assertLess(abs(file["loss"] / loss - 1), 2e-6, f"{model} {words} {file['file']}")
+        items = self.evaluate(model, ranks, *words, "--choices", GOLDEN / "choices.jsonl")["items"]
+        self.assertEqual(len(items), len(golden(model)["choices"]))
+        for item, choices in zip(items, golden(model)["choices"]):
+            difference = abs(np.array(item["log_probabilities"]) / choices - 1).max()
+            self.assertLess(difference, 2e-6, f"{model} {words} {item}")
+
+
 class Golden(Numbers):
     def test_windows(self):
         for model in MODELS:
@@ -122,9 +143,29 @@ class Golden(Numbers):
             self.agree(model, "lora", 2)
         self.agree("qwen3", "lora", 4)
 
+    def test_adapters_beside_weights_in_few_bits(self):
+        for form, ranks, mesh in (
+            ("nf4_double", 1, {}),
+            ("nf4_double", 4, {"pipeline": 2}),
+            ("nf4", 2, {"context": 2}),
+            ("fp4_double", 2, {}),
+            ("fp4", 4, {"replicate": 2}),
+            ("int8", 2, {"tensor": 2}),
+        ):
+            self.agree("llama", form, ranks, mesh)
+
     def test_adapters_start_as_those_that_peft_trained(self):
         for model in MODELS:
             self.adapters_start_alike(model)
+
+    def test_evaluations(self):
+        for model, ranks, words in (
+            ("llama", 0, []),
+            ("mistral", 4, ["--batch", 1]),
+            ("qwen2", 2, ["--tensor", 2]),
+            ("qwen3", 4, ["--pipeline", 2, "--mesh.context=2"]),
+        ):
+            self.evaluations_agree(model, ranks, *words)
 
     def test_logits_of_a_prompt_at_once(self):
         for model in MODELS:

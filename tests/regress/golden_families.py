@@ -83,6 +83,11 @@ class Families(golden.Numbers):
                 with self.subTest(model=model):
                     self.adapters_start_alike(model)
 
+    def test_evaluations(self):
+        for model, ranks, words in (("mixtral", 0, []), ("gpt2", 0, []), ("deepseek_v3", 2, ["--mesh.expert=2"])):
+            with self.subTest(model=model):
+                self.evaluations_agree(model, ranks, *words)
+
     def test_logits_of_a_prompt_at_once(self):
         for model in MODELS:
             with self.subTest(model=model):

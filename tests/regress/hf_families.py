@@ -355,7 +355,7 @@ class Families(hf.Models):
         self.assertEqual(wide, {name: tensor for name, tensor in read.items() if name.endswith("e_score_correction_bias")})
         self.assertEqual(json.loads((exported / "config.json").read_text())["num_nextn_predict_layers"], 0)
         result = zt.run(0, ["check", self.deck, "--model.from=further_qwen3"])
-        self.assert_refused(result, r"1 unexpected: model\.layers\.2\.eh_proj\.weight")
+        self.assert_refused(result, r"1 tensor is unexpected:\n    model\.layers\.2\.eh_proj\.weight")
 
     def test_missing_tensors_are_listed(self):
         layer = "model.layers.0."
@@ -377,17 +377,17 @@ class Families(hf.Models):
             with self.subTest(family=name):
                 self.make(name, f"{name}_cut", without)
                 result = zt.run(0, ["check", self.deck, f"--model.from={name}_cut"])
-                self.assert_refused(result, rf"{len(without)} missing: ", *(tensor.replace(".", r"\.") for tensor in without))
+                self.assert_refused(result, rf"{len(without)} tensors? (is|are) missing:", *(tensor.replace(".", r"\.") for tensor in without))
 
     def test_a_family_decides_what_is_there(self):
         """A Llama's weights in a folder that says Qwen 3, and the reverse."""
         self.write_model("renamed", self.tensors, config=FAMILIES["qwen3"])
         result = zt.run(0, ["check", self.deck, "--model.from=renamed"])
-        self.assert_refused(result, r"4 missing: .*layers\.0\.self_attn\.k_norm\.weight")
+        self.assert_refused(result, r"4 tensors are missing:\n(    .*\n)*    .*layers\.0\.self_attn\.k_norm\.weight")
         tensors = tensors_of(self.config("qwen2"))
         self.write_model("biased", tensors)
         result = zt.run(0, ["check", self.deck, "--model.from=biased"])
-        self.assert_refused(result, r"6 unexpected: .*layers\.0\.self_attn\.k_proj\.bias")
+        self.assert_refused(result, r"6 tensors are unexpected:\n(    .*\n)*    .*layers\.0\.self_attn\.k_proj\.bias")
 
 
 if __name__ == "__main__":

@@ -23,14 +23,18 @@ class Broken(hf.Models):
         self.write_model("wrong", tensors)
         self.refused(
             "wrong",
-            r"2 missing: model\.layers\.1\.mlp\.up_proj\.weight, model\.norm\.weight",
-            r"1 unexpected: model\.layers\.9\.mlp\.up_proj\.weight",
-            r"1 of another shape: model\.layers\.0\.self_attn\.q_proj\.weight \[36, 40\] \(the model's is \[40, 36\]\)",
+            rf"does not hold the {len(self.tensors)} tensors of the model:",
+            r"2 tensors are missing:\n    model\.layers\.1\.mlp\.up_proj\.weight\n    model\.norm\.weight\n",
+            r"1 tensor is unexpected:\n    model\.layers\.9\.mlp\.up_proj\.weight\n",
+            r"1 tensor is of another shape:\n    model\.layers\.0\.self_attn\.q_proj\.weight \[36, 40\] \(the model's is \[40, 36\]\)",
         )
 
     def test_long_lists_are_cut(self):
         self.write_model("empty", {})
-        self.refused("empty", rf"{len(self.tensors)} missing: (\S+, ){{10}}\.\.\.")
+        count = len(self.tensors)
+        self.refused("empty", rf"{count} tensors are missing:\n(    \S+\n){{11}}    and {count - 11} more, which the same command with --all names\n")
+        said = zt.run(0, ["check", self.deck, "--model.from=empty", "--all"]).err
+        self.assertEqual([name for name in self.tensors if f"\n    {name}\n" not in said], [])
 
     def test_nan_and_infinite_weights(self):
         for name, value in (("nan", float("nan")), ("infinite", float("-inf"))):
@@ -53,7 +57,7 @@ class Broken(hf.Models):
         shard.write_bytes(shard.read_bytes()[:-1])
         self.refused("cut", r"model-00002-of-00003\.safetensors: .*truncated")
         shard.unlink()
-        self.refused("cut", r"weights are in model-00002-of-00003\.safetensors, which is not there; give a complete folder")
+        self.refused("cut", r"1 of the 3 files that it says weights are in is not there:\n  model-00002-of-00003\.safetensors\ngive a complete folder")
         for path in folder.glob("model*"):
             path.unlink()
         self.refused("cut", r"holds neither model\.safetensors nor model\.safetensors\.index\.json")
@@ -74,7 +78,7 @@ class Broken(hf.Models):
         self.write_model("other", self.tensors, config={"architectures": ["FalconForCausalLM"]})
         self.refused("other", r"FalconForCausalLM.*not supported; ztrain reads LlamaForCausalLM, Mistral")
         self.write_model("wide", self.tensors, config={"intermediate_size": 96})
-        self.refused("wide", r"6 of another shape")
+        self.refused("wide", r"6 tensors are of another shape")
         result = zt.run(0, ["check", self.deck, "--model.hidden_size=40"])
         self.assert_refused(result, r"model\.hidden_size = 40 contradicts .*config\.json, which says 36")
 

@@ -85,7 +85,7 @@ class Memory(zt.Case):
 
     def test_merged_and_from_a_checkpoint(self):
         """Adapters of tensors of several blocks, which begin within rows; then a start from that checkpoint."""
-        keys = {**LORA, "optimizer.lr": 1e-2, "optimizer.eps": 1e-8, "precision.preset": "fp32"}
+        keys = {**LORA, "optimizer.lr": 1e-2, "optimizer.eps": 1e-8, "precision.preset": "fp32", "checkpoint.frozen": True}
         checkpoint = self.train(2, "lora", keys) / "checkpoints" / "step_1"
         found = self.export(2, checkpoint, "merged", "--dtype", "fp32")
         weights = {n[6:]: a for n, a in zt.tensors(checkpoint).items() if n.startswith("model/")}

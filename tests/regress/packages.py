@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import ztrain_run as zt
 
@@ -49,12 +50,34 @@ class Packages(zt.Case):
             ("h5py", ["generate.py", checkpoint, "--prompt", "a", "--ztrain", zt.EXECUTABLE]),
             ("torch", ["bench/torch_peer.py"]),
             ("torch", ["bench/torch_gpu_peer.py", report]),
-            ("peft", ["parity/against_transformers.py"]),
+            ("bitsandbytes", ["parity/against_transformers.py"]),
             ("peft", ["parity/adapter_against_peft.py", "a", "b"]),
         ):
             with self.subTest(package=package, tool=words[0]):
                 done = self.without([package], zt.SOURCE / "tools" / words[0], *words[1:])
                 self.assert_sentence(done, os.path.basename(words[0]), package)
+
+    def test_all_that_is_missing_is_named_at_once(self):
+        run = self.folder / "all_missing"
+        run.mkdir()
+        (run / "metrics.jsonl").write_text(json.dumps(METRICS) + "\n")
+        done = self.without(["numpy", "matplotlib"], zt.SOURCE / "tools/plot_run.py", run)
+        self.assertRegex(done.stderr, r"^plot_run\.py: .* has no Python packages numpy and matplotlib: .* install numpy matplotlib`.*\n$")
+        self.assertIn("`apt install python3-numpy python3-matplotlib` and run this with /usr/bin/python3", done.stderr)
+
+    def test_an_interpreter_with_the_packages_is_found(self):
+        """The first Python has its packages hidden; that of the virtual environment does not see what hides them."""
+        run, python = self.folder / "found", self.folder / "environment" / "bin" / "python"
+        run.mkdir()
+        python.parent.mkdir(parents=True)
+        (run / "metrics.jsonl").write_text(json.dumps(METRICS) + "\n")
+        python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        with mock.patch.dict(os.environ, {"VIRTUAL_ENV": str(python.parents[1])}):
+            done = self.without(["matplotlib"], zt.SOURCE / "tools/plot_run.py", run)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, f"plot_run.py: {sys.executable} has no matplotlib: goes on with {python}\n")
+        self.assertTrue((run / "plot.png").stat().st_size > 0)
 
     def test_what_needs_no_package_does_without(self):
         done = self.without(PACKAGES, zt.SOURCE / "tools/plot_run.py", "--help")

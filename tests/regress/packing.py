@@ -1,6 +1,7 @@
 """Packed documents, masks, mixtures and several validation sets, from the command line."""
 
 import re
+import struct
 
 import h5py
 import numpy as np
@@ -85,6 +86,21 @@ class Packing(zt.Case):
         windows = {"data.train": "offsets.h5", "data.packing": "windows"}
         self.assert_same(expected, zt.losses(self.train(1, "offsets", windows)))
         self.assertNotEqual(expected, zt.losses(self.train(1, "documents", {"data.train": "offsets.h5"})))
+
+    def test_data_sets_of_megatron_are_read_in_place(self):
+        """By either name, with their documents; as windows they are raw tokens."""
+        lengths = np.array([len(ids) for ids in self.documents], "<i4")
+        ids = np.concatenate(self.documents).astype("<u2")
+        (self.folder / "mega.bin").write_bytes(ids.tobytes())
+        arrays = lengths, 2 * np.cumsum([0, *lengths[:-1]]).astype("<i8"), np.arange(len(lengths) + 1, dtype="<i8")
+        header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1)
+        (self.folder / "mega.idx").write_bytes(header + b"".join(array.tobytes() for array in arrays))
+        token_files.write_tokens(self.folder / "same.h5", self.documents)
+        expected = zt.losses(self.train(2, "same", {"data.train": "same.h5"}))
+        self.assert_same(expected, zt.losses(self.train(2, "by_file", {"data.train": "mega.bin"})))
+        self.assertRegex(self.last.out, rf"packed documents: \d+ rows of {SEQUENCE}, {len(lengths)} documents")
+        self.assert_same(expected, zt.losses(self.train(2, "by_name", {"data.train": "mega", "data.format": "megatron"})))
+        self.refuse({"data.train": "chat.h5", "data.format": "megatron"}, r"data\.train: '\S+/chat\.h5' is no \.bin file")
 
     def test_ranks_and_strategies_agree(self):
         mixture = {**self.mixture(), "run.steps": 10}

@@ -9,6 +9,14 @@ import ztrain_run as zt
 
 MOST_RESIDENT = 500e6
 DECKS = zt.SOURCE / "inputs"
+# Which decks fit their GPUs, by number of ranks; their heads say so.
+SHIPPED = {
+    "finetune_llama3_8b": {8: True, 32: True},
+    "finetune_llama3_70b": {8: False, 32: True},
+    "lora_llama3_70b": {8: True, 32: True},
+    "qlora_llama3_70b": {1: False, 2: True},
+    "llama3_70b": {8: False, 32: True, 64: True},
+}
 
 
 def read_json(text):
@@ -34,6 +42,21 @@ class Planning(zt.Case):
         self.assertLess(resident, MOST_RESIDENT, text)
         return text
 
+    def test_decks_for_fine_tuning_need_what_their_heads_say(self):
+        for name, fits in SHIPPED.items():
+            deck = zt.SOURCE / "inputs" / f"{name}.toml"
+            said = {int(n): gb for gb, n in re.findall(r"([\d.]+) GB(?: a rank)? on (\d+)", deck.read_text())}
+            self.assertEqual(sorted(said), sorted(fits))
+            for ranks, expected in fits.items():
+                verdict = json.loads(zt.run(0, ["plan", deck, "--ranks", ranks, "--json"]).out)["verdict"]
+                self.assertEqual(verdict["fits"], expected, f"{name} on {ranks}")
+                self.assertEqual(f"{verdict['device_needed'] / 1e9:.1f}", said[ranks], f"{name} on {ranks}")
+            result = zt.run(0, ["check", deck, "--without-files", "--ranks", 32])
+            self.assertEqual(result.code, 0, str(result))
+            self.assertIn("the deck is valid", result.out)
+            refused = zt.run(0, ["check", deck])
+            self.assert_refused(refused, r"the environment variable ZTRAIN_\w+ is not set", times=deck.read_text().count('"${'))
+
     def test_a_run_of_epochs_is_told_by_tokens(self):
         words = ["plan", DECKS / "llama3_70b.toml", "--ranks", 64, "--run.steps=0", "--run.tokens=0", "--run.epochs=2.5"]
         text, plan = self.run_alone(*words)[0], read_json(self.run_alone(*words, "--json")[0])
@@ -44,6 +67,16 @@ class Planning(zt.Case):
 
     def planned(self, deck, *words):
         return read_json(self.run_alone("plan", DECKS / deck, *words, "--json")[0])
+
+    def test_fit_searches_where_the_deck_s_own_mesh_is_no_mesh(self):
+        """Three ranks do not divide the batch of four, and mesh.tensor = 3 not four ranks."""
+        for words in (("--ranks", 3), ("--ranks", 4, "--mesh.tensor=3")):
+            text, plan = self.run_alone("plan", DECKS / "smoke.toml", *words, "--fit")[0], self.planned("smoke.toml", *words, "--fit")
+            first = plan["search"]["best"][0]
+            self.assertEqual(plan["time"]["tokens_per_second"], first["tokens_per_second"])
+            self.assertIn("\nnote: this plan is that of the fastest setting, since the deck by itself is refused: ", text)
+            alone = self.planned("smoke.toml", *words, *(f"--{o}" for o in first["overrides"]))
+            self.assertEqual(alone["memory"], plan["memory"])
 
     def test_what_nearly_fits_is_compiled_before_it_is_said_to(self):
         """The bytes that are alive at once would fit, and their places do not."""

@@ -250,7 +250,99 @@ class Resume(zt.Case):
         self.refused({"data.sequence": 16}, r"data\.sequence was 32 when .* and is 16 now")
 
     def test_another_learning_rate_is_refused(self):
-        self.refused({"optimizer.lr": 0.1}, r"command line: optimizer\.lr was 0\.003 when .* and is 0\.1 now")
+        self.refused(
+            {"optimizer.lr": 0.1},
+            r"command line: optimizer\.lr was 0\.003 when .* and is 0\.1 now",
+            r'or go on with them: checkpoint\.override = \["optimizer\.lr"\];',
+        )
+
+    def test_another_learning_rate_goes_on_from_the_same_bits(self):
+        keys = {"checkpoint.interval": 21, "checkpoint.keep": 0}
+        plain = self.resume("plain_rate", keys)
+        overrides = {"optimizer.lr": 1e-3, "schedule.name": "linear", "checkpoint.override": ["optimizer.lr", "schedule.*"]}
+        other = self.resume("other_rate", {**keys, **overrides})
+        self.assertIn("  optimizer.lr: 0.003 -> 0.001\n", self.last.out)
+        self.assertIn('  schedule.name: "cosine" -> "linear"\n', self.last.out)
+        rates = {r["step"]: r["lr"] for r in zt.metrics(other) if "lr" in r}
+        was = next(r["lr"] for r in zt.metrics(plain) if r["step"] == 21)
+        self.assertIn(
+            f"schedule: step 21 has a learning rate of {rates[21]:.2e}, with the keys as they were {was:.2e}\n  from there "
+            f"it falls to 1.00e-04 at the end of the run, step 40\n",
+            self.last.out,
+        )
+        self.assertEqual(rates[21], 1e-3 * (0.1 + 0.9 * (1 - 20 / 40)))
+        straight, found = zt.losses(self.straight), zt.losses(other)
+        self.assertEqual(straight[21], found[21], "the weights are those of the checkpoint")
+        self.assertNotEqual(straight[22], found[22])
+        a, b = (zt.tensors(run / "checkpoints" / "step_21") for run in (plain, other))
+        moments = [name for name in a if name.startswith("optimizer/")]
+        self.assertTrue(moments)
+        for name in moments:
+            self.assertEqual(a[name].tobytes(), b[name].tobytes(), name)
+        self.resume("again", {**overrides, "checkpoint.resume": other / "checkpoints" / "step_21"})
+        self.assertNotIn("changed by checkpoint.override", self.last.out, "this checkpoint has these keys")
+
+    def test_entries_that_name_nothing_that_can_change_are_refused(self):
+        for entry, why in (("optimizer.lrr", r'is no key.*did you mean "optimizer\.lr"'), ("optimizer.name", "can never change")):
+            self.refused({"checkpoint.override": [entry]}, rf'checkpoint\.override: "{entry}" {why}.*legal are run\.seed')
+        self.refused(
+            {"checkpoint.override": ["optimizer.*"], "optimizer.name": "lion"},
+            r"\(it can never change: the states of another optimizer are others\)\nset these keys back; or keep",
+        )
+
+    def test_epochs_go_on_with_files_that_are_added_and_with_another_batch(self):
+        data = self.folder / "growing"
+        data.mkdir()
+        zt.write_text_data(data / "b.txt", 32 * 20 + 1, seed=2)
+        keys = {"run.steps": 0, "run.epochs": 1, "data.train": f"{data}/*.txt", "data.validation": self.text, "checkpoint.resume": "auto"}
+        output = self.train(1, "epochs", keys)
+        self.assertEqual(list(zt.losses(output)), list(range(1, 6)))
+        zt.write_text_data(data / "a.txt", 32 * 8 + 1, seed=3)
+        words = zt.words_of({"run.output": output, **keys})
+        self.assert_refused(zt.run(1, [self.deck, *words]), r'data\.train is not what .*checkpoint\.override = \["data\.\*"\]')
+        more = {**keys, "batch.global": 2, "checkpoint.override": ["data.*", "batch.global"]}
+        self.train(1, "epochs", more)
+        self.assertIn("data: 20 sequences (640 tokens) are consumed; steps take 2 sequences from here on, 4 before\n  no", self.last.out)
+        self.assertIn(
+            "data.train goes on with 8 sequences of 1 new file (a.txt), and 0 of the others that this epoch has not seen; none of "
+            "the 20 seen comes again before the next epoch, which is over all 28\n",
+            self.last.out,
+        )
+        self.assertIn("length: the run ends at step 9, 5 before\n", self.last.out)
+        last = [r for r in zt.metrics(output) if "loss" in r][-1]
+        self.assertEqual((last["step"], last["tokens"]), (9, 28 * 32))
+        self.assertAlmostEqual(last["epoch"], 1)
+        self.train(1, "epochs", {**more, "run.epochs": 2})
+        self.assertNotIn("changed by checkpoint.override", self.last.out)
+        self.assertIn("length: the run ends at step 23: its batch or data changed behind step 5\n", self.last.out)
+        self.assertEqual(list(zt.losses(output)), list(range(1, 24)), "14 steps of 2 are an epoch of 28")
+
+    def test_other_data_begin_an_epoch(self):
+        other = zt.write_text_data(self.folder / "others.txt", 9000, seed=5)
+        output = self.resume("others", {"data.train": other, "data.sequence": 16, "checkpoint.override": ["data.*"], "run.steps": 22})
+        self.assertIn('  data.train: ["text.txt"] -> ["others.txt"]\n', self.last.out)
+        self.assertRegex(self.last.out, r"sequences of 32 tokens are cut anew into 16\n  texts that were seen may come again")
+        self.assertRegex(self.last.out, r"data\.train starts its first epoch over \d+ sequences")
+        self.assertIn("note: the validation data differ from those of", self.last.out)
+        self.assertEqual([r["tokens"] for r in zt.metrics(output) if "loss" in r], [80 * 32 + 64, 80 * 32 + 128])
+        self.assertNotEqual(zt.losses(output)[21], zt.losses(self.straight)[21])
+
+    def test_the_best_is_exported_and_a_run_that_gets_worse_ends(self):
+        keys = {"evaluation.interval": 5, "checkpoint.interval": 10, "checkpoint.keep": 1, "checkpoint.resume": "auto"}
+        output = self.train(1, "best", {**keys, "run.steps": 10, "checkpoint.keep_best": 1})
+        worse = {"optimizer.lr": 3.0, "optimizer.max_norm": 0, "schedule.name": "constant", "checkpoint.override": ["optimizer.*", "schedule.name"]}
+        exported = self.folder / "best_export"
+        export = {"checkpoint.export": exported, "checkpoint.export_from": "best", "evaluation.patience": 2}
+        self.train(1, "best", {**keys, **worse, **export, "run.steps": 40})
+        self.assertIn("step 20: the run ends here: no loss of 2 evaluations in a row", self.last.out)
+        best = output / "checkpoints" / "step_10"
+        self.assertRegex(self.last.out, rf"the lowest validation loss is \S+ \(perplexity \S+\), of step 10: checkpoint {best}\n")
+        self.assertEqual(zt.names_in(output / "checkpoints"), ["step_10", "step_20"])
+        again = zt.run(0, ["export", best, "--to", self.folder / "by_hand"])
+        self.assertEqual(again.code, 0, str(again))
+        weights = [(folder / "model.safetensors").read_bytes() for folder in (exported, self.folder / "by_hand")]
+        self.assertEqual(weights[0], weights[1])
+        self.assertEqual(sorted(zt.validation_losses(output)), [5, 10, 15, 20])
 
     def test_another_model_is_refused(self):
         self.refused({"model.hidden_size": 48}, r"model\.hidden_size was 32 when .* and is 48 now")

@@ -81,8 +81,8 @@ class FromCheckpoints(hf.Models):
         metadata.write_text(json.dumps({**text, "deck": deck}))
         self.refused(
             folder,
-            r"9 missing: model\.layers\.2\.input_layernorm\.weight, ",
-            r"6 of another shape: model\.layers\.0\.mlp\.gate_proj\.weight \[80, 36\] \(the model's is \[81, 36\]\)",
+            r"9 tensors are missing:\n    model\.layers\.2\.input_layernorm\.weight\n",
+            r"6 tensors are of another shape:\n    model\.layers\.0\.mlp\.gate_proj\.weight \[80, 36\] \(the model's is \[81, 36\]\)",
             r"a run with the same \[model\] keys \(model\.from\)",
         )
 
@@ -115,18 +115,15 @@ class FromCheckpoints(hf.Models):
         self.refused(folder, r"damaged/shard_0000\.h5: is truncated or was changed")
 
     def test_folders_that_are_neither(self):
-        empty, old, adapter = self.folder / "nothing", self.copy("old"), self.folder / "adapter"
+        empty, old = self.folder / "nothing", self.copy("old")
         empty.mkdir()
         (old / "metadata.json").unlink()
-        adapter.mkdir()
-        (adapter / "adapter_config.json").write_text("{}")
         neither = r"is neither a Hugging Face model nor a checkpoint: it has no config\.json and no metadata\.json; "
         for folder, hint in (
             (self.folder / "nowhere", "there is no such folder; the files of a model of the Hugging Face hub"),
             (self.deck, "it is no folder"),
             (empty, "give the folder of a checkpoint or of a model"),
             (old, "it is a checkpoint that has lost its own: give another"),
-            (adapter, "it holds adapters alone"),
             (self.first.parent, r"it holds checkpoints: give one of them, such as '\S+/step_3'"),
         ):
             self.refused(folder, neither + hint, ranks=2 if folder == self.first.parent else 0)
@@ -146,7 +143,7 @@ class WithAdapters(hf.Models):
     def test_adapters_are_drawn_where_there_are_none(self):
         """From a model and from a checkpoint of the same weights; a model starts as without them."""
         plain = self.still("plain", "model")
-        self.assertIn("12 adapter weights are drawn from seed 1234", self.lora_output())
+        self.assertIn("12 adapter tensors are drawn from seed 1234", self.lora_output())
         one = zt.losses(self.train(2, "from_model", {**FAST, **LORA, "run.steps": 4}))
         other = zt.losses(self.train(2, "from_checkpoint", {**FAST, **LORA, "run.steps": 4, "model.from": plain}))
         self.assert_same(one, other)
@@ -168,16 +165,71 @@ class WithAdapters(hf.Models):
 
     def test_adapters_that_do_not_fit(self):
         for change, pattern in (
-            ({"lora.rank": 0}, r"holds adapters \(lora\.rank = 3\), and this run has none.*`ztrain export"),
-            ({**LORA, "lora.rank": 4}, r"lora\.rank = 3 and lora\.alpha = 6, and this run's have 4 and 6"),
-            ({**LORA, "lora.alpha": 5}, r"lora\.rank = 3 and lora\.alpha = 6, and this run's have 3 and 5"),
-            ({**LORA, "lora.targets": ["q_proj"]}, r"8 unexpected: model\.layers\.0\.mlp\.down_proj\.lora_A\.weight"),
+            ({"lora.rank": 0}, r"lora\.rank = 0 contradicts the adapters in model\.from \(\S+/metadata\.json\), which have 3.*`ztrain export"),
+            ({**LORA, "lora.rank": 4}, r"lora\.rank = 4 contradicts the adapters in model\.from \(\S+\), which have 3"),
+            ({**LORA, "lora.alpha": 5}, r"lora\.alpha = 5 contradicts the adapters in model\.from \(\S+\), which have 6"),
+            ({**LORA, "lora.targets": ["q_proj"]}, r"8 tensors are unexpected:\n    model\.layers\.0\.mlp\.down_proj\.lora_A\.weight"),
         ):
             words = {"model.from": self.lora, "run.output": self.folder / "refused", **change}
             self.assert_refused(zt.run(2, [self.deck, *zt.words_of(words)]), pattern)
         more = {**LORA, "lora.targets": LORA["lora.targets"] + ["up_proj"]}
         self.train(2, "more", {**more, "model.from": self.lora})
-        self.assertIn("4 adapter weights are drawn", self.last.out)
+        self.assertIn("4 adapter tensors are drawn", self.last.out)
+        silent = [self.train(2, f"silent_{n}", {**keys, "model.from": self.lora}) for n, keys in enumerate(({}, LORA))]
+        self.assert_same(*map(zt.losses, silent))
+
+
+class FromPeft(golden.Numbers):
+    """Folders of the PEFT library: adapters and the model that they belong to."""
+
+    def keys(self, model, folder=None):
+        """The deck of the golden run with adapters, without a word on them."""
+        run = golden.golden(model)["runs"]["lora"]
+        silent = {key: value for key, value in run["settings"].items() if not key.startswith("lora.")}
+        paths = {"data.train": [str(golden.GOLDEN / run["data"])], "model.from": str(folder or golden.GOLDEN / model / "lora")}
+        return {**silent, **paths, "model.base": str(golden.GOLDEN / model)}
+
+    def folder_of(self, name, changes, without=()):
+        """A copy of llama's with another adapter_config.json, or without some tensors."""
+        folder, of = self.folder / name, golden.GOLDEN / "llama" / "lora"
+        folder.mkdir()
+        config = json.loads((of / "adapter_config.json").read_text())
+        (folder / "adapter_config.json").write_text(json.dumps({**config, **changes}))
+        tensors = hf.read_folder(of)
+        hf.write_file(folder / "adapter_model.safetensors", {n: t for n, t in tensors.items() if not n.endswith(tuple(without) or "!")})
+        return folder
+
+    def test_losses_are_those_of_peft(self):
+        for model, ranks, more in (("llama", 2, {}), ("mixtral", 2, {}), ("gpt_oss", 4, {"mesh.expert": 2})):
+            losses = zt.losses(self.train(ranks, model, more, self.write_deck(model, self.keys(model))))
+            for step, expected in enumerate(golden.golden(model)["runs"]["lora"]["losses"], 1):
+                self.assertLess(abs(losses[step][0] / expected - 1), 2e-6 if step == 1 else 1e-5, f"{model}, step {step}")
+
+    def test_they_generate(self):
+        prompt = ["--prompt-ids", "5,6,7", "--tokens", 4, "--dtype", "fp32", "--logits", self.folder / "logits.bin"]
+        base = ["--base", golden.GOLDEN / "llama"]
+        result = zt.run(2, ["generate", golden.GOLDEN / "llama" / "lora", *base, *prompt])
+        self.assertEqual(result.code, 0, str(result))
+        found = (self.folder / "logits.bin").read_bytes()
+        saved = self.train(2, "saved", {**zt.STILL, "run.steps": 1}, self.write_deck("saved", self.keys("llama")))
+        result = zt.run(2, ["generate", saved / "checkpoints" / "step_1", *prompt])
+        self.assertEqual((result.code, (self.folder / "logits.bin").read_bytes()), (0, found), str(result))
+
+    def test_what_cannot_be_is_one_message(self):
+        for number, (change, without, overrides, pattern) in enumerate((
+            ({"use_dora": True}, (), {}, r"adapter_config\.json: use_dora = true: ztrain has no adapters with magnitudes"),
+            ({"rank_pattern": {"q_proj": 3}}, (), {}, r"rank_pattern = \{\"q_proj\":3\}: ztrain has no ranks that differ"),
+            ({"bias": "all"}, (), {}, r"bias = \"all\""),
+            ({"peft_type": "IA3"}, (), {}, r"peft_type = \"IA3\": ztrain has LORA alone"),
+            ({"init_lora_weights": "pissa"}, (), {}, r"init_lora_weights = \"pissa\": the adapters belong to weights that PEFT has changed"),
+            ({}, (), {"model.base": ""}, r"base_model_name_or_path is missing: .* model\.base"),
+            ({"base_model_name_or_path": "/no/where"}, (), {"model.base": ""}, r"\"/no/where\": there is no such folder: .* model\.base"),
+            ({}, (), {"lora.rank": 5}, r"lora\.rank = 5 contradicts the adapters in model\.from \(\S+adapter_config\.json\), which have \d"),
+            ({}, (), {"lora.targets": ["o_proj"]}, r"lora\.targets = \[\"o_proj\"\] contradicts .* which have \[\""),
+            ({}, ("1.self_attn.q_proj.lora_A.weight",), {}, r"does not hold the adapters that its adapter_config\.json says: \S+q_proj\.lora_A\.weight is missing"),
+        )):
+            deck = self.write_deck(f"no_{number}", {**self.keys("llama", self.folder_of(f"bad_{number}", change, without)), **overrides})
+            self.assert_refused(zt.run(2, [deck, f"--run.output={self.folder / 'no'}"]), pattern)
 
 
 class FromDenseModels(golden.Numbers):
@@ -189,7 +241,7 @@ class FromDenseModels(golden.Numbers):
     def starts_as(self, model, family, ranks, name, keys, routers=2):
         run = golden.golden(model)["runs"]["windows"]
         output = self.run_as(run, model, ranks, name, {**self.STILL, **self.EXPERTS, "model.family": family, **keys})
-        self.assertIn(f"{routers} router weights are drawn from seed 1234", self.last.out)
+        self.assertRegex(self.last.out, rf"\n{routers} router tensors? (is|are) drawn from seed 1234\n")
         self.assertLess(abs(zt.losses(output)[1][0] / run["losses"][0] - 1), 2e-6, name)
         return output / "checkpoints" / "step_1"
 

@@ -90,6 +90,19 @@ enum class Training : int { all, adapters, dropout, frozen };
 inline constexpr const char* trainings[] = {"all", "adapters", "adapters with dropout", "a part"};
 enum class Layers : int { by_tokens, overlapped, whole };
 inline constexpr const char* layers[] = {"norms by tokens", "overlap", "norms whole"};
+struct TokenLoss {
+  const char* name;
+  void (*set)(TinyModel&);
+};
+inline constexpr TokenLoss token_losses[] = {
+    {"", [](TinyModel&) {}},
+    {", pairs of answers", [](TinyModel& m) { m.pair_loss = "sigmoid"; }},
+    {", smoothed labels and z-loss",
+     [](TinyModel& m) {
+       m.label_smoothing = 0.1;
+       m.head_z_loss = 0.01;
+     }},
+};
 struct Accumulation {
   const char* name;
   int micro_batches;
@@ -121,6 +134,7 @@ enum Factor : std::size_t {
   biases,
   head_norms,
   sinks,
+  token_loss,
   factors
 };
 
@@ -143,7 +157,8 @@ inline Levels counts() {
           2,
           2,
           2,
-          2};
+          2,
+          count(token_losses)};
 }
 
 /// Of the meshes of so many ranks, with each way of cutting layers.
@@ -180,7 +195,7 @@ class Row {
   /// Of what a single rank computes: a file's name.
   std::string key(bool coded) const {
     std::string text;
-    for (const Factor f : {size, training, packed, window, tied, biases, head_norms, sinks})
+    for (const Factor f : {size, training, packed, window, tied, biases, head_norms, sinks, token_loss})
       text += fmt::format("{}", levels_[f]);
     return fmt::format("{}_{}_{}", text, sized(coded).global, static_cast<int>(sizes_of(coded)));
   }
@@ -194,6 +209,7 @@ class Row {
     m.dims.attention_bias = m.dims.attention_output_bias = on(biases);
     m.dims.qk_norm = on(head_norms);
     if (on(sinks)) m.dims.family = "gpt_oss";
+    token_losses[at(token_loss)].set(m);
     set_training(m);
     if (coded) m.fp8 = precision().fp8;
     m.token_order = alone ? TokenOrder(1, 1, alone_multiple(coded)) : order(m, coded);
@@ -232,11 +248,12 @@ class Row {
   }
 
   std::string of_model() const {
-    return fmt::format("{}, {}, trained {}, recompute {}, {}{}{}{}{}{}{}", precision().name, sizes[at(size)],
-                       trainings[at(training)], levels_[recompute], accumulations[at(accumulation)].name,
-                       on(packed) ? ", packed" : "", on(window) ? ", window" : "", on(tied) ? ", tied" : "",
-                       on(biases) ? ", biases" : "", on(head_norms) ? ", norms of heads" : "",
-                       on(sinks) ? ", sinks" : "");
+    return fmt::format("{}, {}, trained {}, recompute {}, {}{}{}{}{}{}{}{}", precision().name,
+                       sizes[at(size)], trainings[at(training)], levels_[recompute],
+                       accumulations[at(accumulation)].name, on(packed) ? ", packed" : "",
+                       on(window) ? ", window" : "", on(tied) ? ", tied" : "", on(biases) ? ", biases" : "",
+                       on(head_norms) ? ", norms of heads" : "", on(sinks) ? ", sinks" : "",
+                       token_losses[at(token_loss)].name);
   }
 
   Sizes sizes_of(bool coded) const {

@@ -60,11 +60,13 @@ inline constexpr Kind kinds[] = {
        m.adapter_std = 0.05;
      }},
     {"one layer trained", [](TinyModel& m) { m.dims.trainable = {"model.layers.1.*"}; }},
-    {"biases, head norms, tied, packed", [](TinyModel& m) {
+    {"biases, head norms, tied, packed",
+     [](TinyModel& m) {
        m.dims.attention_bias = m.dims.attention_output_bias = true;
        m.dims.qk_norm = m.dims.tie_word_embeddings = true;
        m.document_ends = {7};
-     }}};
+     }},
+    {"pairs of answers", [](TinyModel& m) { m.pair_loss = "ipo"; }}};
 
 /// Of what a rank has, every so many blocks.
 inline constexpr int recomputed[] = {0, 1, 2};

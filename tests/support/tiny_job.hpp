@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "base/philox.hpp"
+#include "base/preference_loss.hpp"
 #include "config/strategy.hpp"
 #include "job/evaluation.hpp"
 #include "job/worker.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
 #include "model/lora.hpp"
+#include "model/quantize.hpp"
 #include "model/trainable.hpp"
 #include "optim/schedule.hpp"
 
@@ -35,6 +37,9 @@ struct TinyModel {
   model::BalanceOver balance_over = model::BalanceOver::micro_batch;
   double bias_speed = 0;          ///< experts.bias_update_speed
   bool balanced_routing = false;  ///< debug.balanced_routing
+  /// preference.loss_type: each sequence is a pair, its first half the chosen answer. "": the loss of tokens.
+  std::string pair_loss;
+  double label_smoothing = 0, head_z_loss = 0;
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -66,12 +71,16 @@ struct TinyModel {
     request.z_coefficient = z_coefficient;
     request.balance_over = balance_over;
     request.bias_speed = bias_speed;
+    request.label_smoothing = label_smoothing;
+    request.head_z_loss = head_z_loss;
+    if (!pair_loss.empty()) request.pairs = {micro * sequence_slots(sequence), {pair_loss, 0.3, 0, 0.5}};
     model::Graph graph = model::decoder(dims, request);
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)
       if (p.adapter && adapter_std > 0) p.init = model::Init::normal, p.init_std = adapter_std;
     model::use_fp8(graph, fp8);
+    model::quantize_weights(graph, lora);
     return graph;
   }
 };
@@ -108,6 +117,11 @@ inline std::int32_t token(std::int64_t sample, std::int64_t t, std::int64_t voca
       static_cast<std::uint64_t>(vocabulary));
 }
 
+/// Whether the answer of a sample is undesirable, where answers have labels.
+inline bool is_undesirable(std::int64_t sample) {
+  return sample % 3 == 1;
+}
+
 /// Fills every micro-batch with the samples of this step; samples differ in their number of valid targets.
 inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
   data::BatchPart part = job::part_of_batches(worker, model.micro * model.sequence);
@@ -123,6 +137,12 @@ inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::i
           in.weights[i] = (sample + t) % 5 == 4 || t < sample % 3 ? 0.0F : 1.0F;
           in.positions[i] = static_cast<std::int32_t>(t - start);
           in.document_start[i] = static_cast<std::int32_t>(row * model.sequence + start);
+          if (in.sequences == nullptr) continue;
+          const std::int64_t half = model.sequence / 2, answer = t < half ? 0 : 1;
+          const bool undesirable = is_undesirable(sample) && find_pair_loss(model.pair_loss).labelled;
+          in.sequences[i] = static_cast<std::int32_t>(row * sequence_slots(model.sequence) + answer +
+                                                      (undesirable ? 2 : 0));
+          in.reference[i] = t % half == 0 ? -12.5 - 0.75 * static_cast<double>((sample + answer) % 4) : 0;
         }
     });
 }

@@ -22,6 +22,7 @@
 #include "kernels/linear/record.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/norm/record.hpp"
+#include "kernels/preference/record.hpp"
 #include "kernels/rope/record.hpp"
 #include "kernels/sinks/record.hpp"
 #include "program/ir/placement.hpp"
@@ -268,13 +269,18 @@ inline std::vector<WayCase> of_heads() {
     const bool cut = way.outputs[0] == by_columns || way.inputs[0] == by_columns;
     if (cut) c.first_word = part.begin * words / 12;
   };
-  const HeadChunk all{{2}, 0, T, 0, false};
+  const HeadChunk all{{2, 0.1, 0.01}, 0, T, 0, words, false};
   return {
-      way_case(HeadLoss{{2}}, {h, weight, tokens(), weights()}, {vector(2)}),
+      way_case(HeadLoss{{2, 0.1, 0.01}}, {h, weight, tokens(), weights()}, {vector(2)}),
       way_case(HeadLossGrad{{2}}, {h, weight, tokens(), weights(), scalars()},
                {vector(2), h, workspace(), weight}),
       way_case<HeadLogits>({all}, {h, weight, tokens()}, {matrix(T, words), matrix(T, 3)}, chunk),
       way_case<HeadSplitLoss>({all}, {sums, tokens(), weights()}, {vector(2), vector(T)}, chunk),
+      way_case(HeadTokens{{2}}, {h, weight, tokens(), weights()}, {vector(T)}),
+      way_case(HeadCoefficients{}, {vector(T), weights()}, {vector(T, DType::f32)}),
+      way_case<HeadSplitTokens>({all}, {sums, tokens(), weights()}, {vector(T)}, chunk),
+      way_case(SequenceSums{}, {vector(T), weights(), documents(), vector(T)}, {matrix(T, 3)}),
+      way_case(SequenceSumsGrad{}, {matrix(T, 3), documents()}, {vector(T)}),
       way_case<HeadLogitsGrad>(
           {all}, {matrix(T, words), sums, h, weight, tokens(), weights(), scalars()},
           {h, workspace(), {{T, words}, DType::f64, Fill::numbers, /*same_as=*/0}, weight}, chunk),

@@ -7,6 +7,8 @@ For each model, which transformers saves and ztrain starts from (model.from), a 
 
     logits    of a prompt longer than a chunk of it and than any window, largest absolute difference       1e-4
     greedy    of the 20 tokens that follow it, those that are others                                       0
+    evaluated losses that `ztrain evaluate` prints of windows, and of documents with masks of the loss, relative  1e-5
+    choices   log-probabilities of choices behind contexts, relative                                       1e-5
     windows   losses of 20 AdamW steps with clipping, on windows of tokens, relative                       1e-5
     packed    the same on documents with masks of the loss, which ztrain packs into rows and accumulates
               over micro-batches and ranks, and PyTorch takes one by one, without padding                  1e-5
@@ -15,14 +17,20 @@ For each model, which transformers saves and ztrain starts from (model.from), a 
               config.json has router_aux_loss_coef; tensors relative to their largest element               1e-5
     frozen    losses on them with some parameters frozen, against requires_grad = False                    1e-5
     LoRA      losses on them with adapters, against PEFT's from the same start, which ztrain exported      1e-5
+    QLoRA     the same beside a base in 4 and 8 bits, with and without double quantisation, against PEFT's on what
+              bitsandbytes makes of the weights, and against bitsandbytes' own layers where scales are not codes 1e-5
+    codes     elements of that base, as ztrain exports it, that are not bit for bit bitsandbytes'          0
     merged    logits of the trained adapters in PEFT, against the merged export in transformers, and
               against what ztrain computes from its checkpoint, largest absolute difference                1e-4
+    PEFT      losses on them from a folder that PEFT saved, with rsLoRA and a trained head (modules_to_save); and
+              a tenth of what `merged` is for the adapters that follow                                     1e-5
     weights   after the steps on documents, relative to the largest of a tensor                            1e-5
     bits      tensors and settings of the model that are not bit for bit what transformers saved, after
               ztrain read them, took a step too small to change any, and exported them                     0
 
 Exits with 1 when one is above its bound. An export that transformers or PEFT does not load without a complaint is an
-error, and so are adapters with dropout that do not train. Needs PyTorch, transformers, peft, h5py and mpirun.
+error, and so are adapters with dropout that do not train. Needs PyTorch, transformers, peft, bitsandbytes, h5py and
+mpirun.
 """
 import argparse
 import pathlib
@@ -30,6 +38,7 @@ import sys
 import tempfile
 
 try:
+    import bitsandbytes
     import peft
     import torch
     import transformers
@@ -43,12 +52,12 @@ except ModuleNotFoundError as missing:
 
 
 def line(name, values):
-    cells = (f"{v:9.1e}" if isinstance(v, float) else f"{'-' if v is None else v:>9}" for v in values)
+    cells = (f"{v:10.1e}" if isinstance(v, float) else f"{'-' if v is None else v:>10}" for v in values)
     return f"{name:32}" + "".join(cells)
 
 
 def versions():
-    return f"transformers {transformers.__version__}, PyTorch {torch.__version__}, peft {peft.__version__}"
+    return f"transformers {transformers.__version__}, PyTorch {torch.__version__}, peft {peft.__version__}, bitsandbytes {bitsandbytes.__version__}"
 
 
 def beyond_bounds(name, found):

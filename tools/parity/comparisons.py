@@ -6,12 +6,13 @@ import torch
 
 import data
 import models
+import quantized
 import torch_side
 import ztrain_side as zt
 
 # What each column is: against_transformers.py. Those that may not be above 0 are counts.
-BOUNDS = {"logits": 1e-4, "greedy": 0, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "balanced": 1e-5, "frozen": 1e-5,
-          "LoRA": 1e-5, "merged": 1e-4, "weights": 1e-5, "bits": 0}
+BOUNDS = {"logits": 1e-4, "greedy": 0, "evaluated": 1e-5, "choices": 1e-5, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "balanced": 1e-5, "frozen": 1e-5,
+          "LoRA": 1e-5, "QLoRA": 1e-5, "codes": 0, "merged": 1e-4, "PEFT": 1e-5, "weights": 1e-5, "bits": 0}
 
 
 def apart(ours, theirs):
@@ -71,6 +72,15 @@ class Comparison:
         other = sum(a != b for a, b in zip(found, expected)) + abs(len(found) - len(expected))
         return {"logits": largest(ours - torch_side.logits(model, self.prompt)), "greedy": other}
 
+    def evaluation(self):
+        model, items, file = self.load(), data.choices(self.row.vocabulary), self.folder / "choices.jsonl"
+        data.write_choices(file, items)
+        expected = [torch_side.mean_loss(model, chunks) for chunks in (self.windows, self.documents)]
+        ours = self.ztrain.losses(self.saved, self.tokens, self.documents_file)
+        pairs = zip(self.ztrain.log_probabilities(self.saved, file), items, strict=True)
+        choices = [apart(found, torch_side.log_probabilities(model, item)) for found, item in pairs]
+        return {"evaluated": apart(ours, expected), "choices": largest(np.array(choices))}
+
     def import_and_export(self):
         _, _, still = self.train("still", zt.DOCUMENTS, zt.STILL)
         folder = self.export(still, "returned", "--dtype", models.SHORT[self.row.dtype], "--max-shard-size", "0.0001")
@@ -129,14 +139,51 @@ class Comparison:
         lora_apart = apart(ours, losses) if self.dropout_trains(ours) else math.inf
         return {"LoRA": lora_apart, "merged": self.merged(trained)}
 
-    def merged(self, trained):
+    def quantized(self):
+        """Losses with adapters beside a base in few bits, and elements of that base that are not bitsandbytes' own."""
+        if not self.row.quantizes:
+            return {}
+        losses_apart, others = [], 0
+        for form, more in quantized.FORMS.items():
+            keys = {**zt.lora(self.row.targets), **more}
+            _, _, still = self.train(f"{form}_still", keys, zt.STILL)
+            start = self.export(still, f"{form}_start", "--adapter", "--dtype", "fp32")
+            base = quantized.with_codes(self.load(), form)
+            ours = torch_side.load(self.export(still, f"{form}_base", "--dtype", "fp32"))
+            for name, module in quantized.quantized_layers(base).items():
+                others += (flat_bytes(ours.get_submodule(name).weight) != flat_bytes(module.weight)).sum().item()
+            losses, _ = torch_side.train(torch_side.load_adapter(base, start, trainable=True), self.documents, keys)
+            found, _, _ = self.train(form, keys)
+            losses_apart.append(apart(found, losses))
+            if form in ("nf4", "fp4") and quantized.has_whole_blocks(base):
+                theirs = torch_side.load_adapter(quantized.in_bitsandbytes(self.saved, form), start, trainable=True)
+                losses_apart.append(apart(found, torch_side.train(theirs, self.documents, keys)[0]))
+        return {"QLoRA": largest(np.array(losses_apart)), "codes": others}
+
+    def from_peft(self):
+        """Losses of a folder that PEFT saved: rsLoRA beside a head that is trained too. Then PEFT's logits of what ztrain
+        exports, against the merged export."""
+        targets = [target for target in self.row.targets if "experts." not in target and "*" not in target]
+        if not targets:
+            return {}
+        whole = [] if self.original.config.tie_word_embeddings else ["lm_head"]
+        model, folder = torch_side.new_adapter(self.load(), targets, whole), self.folder / "peft"
+        model.save_pretrained(folder)
+        keys = {**zt.lora(targets), "optimizer.lr": 1e-3}
+        losses, _ = torch_side.train(model, self.documents, keys)
+        silent = {key: value for key, value in keys.items() if not key.startswith("lora.")}
+        ours, _, trained = self.ztrain.train(folder, self.documents_file, self.folder / "from_peft", self.row.about.deck,
+                                             silent, {"model.base": str(self.saved)})
+        return {"PEFT": max(apart(ours, losses), self.merged(trained, "peft_") / 10)}
+
+    def merged(self, trained, prefix=""):
         """Logits of the adapters in PEFT against those of the merged export and of what ztrain itself generates."""
-        adapter = self.export(trained, "adapter", "--adapter", "--dtype", "fp32")
+        adapter = self.export(trained, prefix + "adapter", "--adapter", "--dtype", "fp32")
         expected = torch_side.logits(torch_side.load_adapter(self.load(), adapter), self.prompt)
         if not largest(expected - torch_side.logits(self.load(), self.prompt)) > 0.01:
             return math.inf     # adapters that do nothing prove nothing
-        merged = torch_side.load(self.export(trained, "merged", "--dtype", "fp32"))
-        own = self.ztrain.logits(trained, self.prompt, self.folder / "lora_logits.bin")
+        merged = torch_side.load(self.export(trained, prefix + "merged", "--dtype", "fp32"))
+        own = self.ztrain.logits(trained, self.prompt, self.folder / f"{prefix}lora_logits.bin")
         return largest(np.stack([torch_side.logits(merged, self.prompt), own]) - expected)
 
     def dropout_trains(self, without):
@@ -147,7 +194,7 @@ class Comparison:
 
     def run(self):
         found = {}
-        for part in (self.generation, self.import_and_export, self.training, self.balanced, self.frozen,
-                     self.adapters):
+        for part in (self.generation, self.evaluation, self.import_and_export, self.training, self.balanced, self.frozen,
+                     self.adapters, self.quantized, self.from_peft):
             found.update(part())
         return found

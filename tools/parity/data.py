@@ -1,4 +1,6 @@
 """What both sides train on: windows of a stream of tokens, and documents with masks that ztrain packs and PyTorch does not."""
+import json
+
 import h5py
 import numpy as np
 import torch
@@ -56,3 +58,19 @@ def alone(docs, per_backward=4):
             if weights.sum() > 0:
                 parts.append(tuple(torch.from_numpy(a)[None] for a in (ids, targets, weights.astype(np.float32))))
     return [parts[i:i + per_backward] for i in range(0, len(parts), per_backward)]
+
+
+def choices(vocabulary):
+    """Items of `ztrain evaluate --choices`, with contexts and choices of several lengths."""
+    random = np.random.default_rng(7)
+
+    def draw(length):
+        return random.integers(0, vocabulary, length).tolist()
+
+    lengths = [(1, [1, 1]), (23, [2, 5, 1]), (40, [9, 3, 3, 7]), (7, [1, 2, 3, 4, 5]), (31, [12, 11])]
+    return [{"context_ids": draw(context), "choices_ids": [draw(length) for length in of_choices], "answer": 1}
+            for context, of_choices in lengths]
+
+
+def write_choices(path, items):
+    path.write_text("".join(json.dumps(item) + "\n" for item in items))

@@ -1,10 +1,10 @@
 """Writes tests/regress/golden: tiny models, what they train on, and what transformers and PEFT make of them.
 
-    tokens.bin, documents.h5       shared by the models
+    tokens.bin, documents.h5       shared by the models, as are the items of choices.jsonl
     MODEL/                         config.json and model.safetensors, as transformers saves them
     MODEL/lora/                    the adapters that ztrain draws (its draw depends on run.seed and names alone)
     MODEL/golden.json              runs: deck keys and the losses of PyTorch's steps; logits of the first and the last
-                                   tokens of a prompt, and the tokens that follow it greedily
+                                   tokens of a prompt, and the tokens that follow it greedily; log-probabilities of choices
 """
 import json
 import shutil
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import data
 import models
+import quantized
 import torch_side
 import ztrain_side as zt
 
@@ -30,6 +31,8 @@ def runs(row):
     }
     if row.targets:
         found["lora"] = "documents.h5", zt.lora(row.targets)
+    if row.quantizes:
+        found.update((form, ("documents.h5", {**zt.lora(row.targets), **more})) for form, more in quantized.FORMS.items())
     if row.about.moved:
         found["moved"] = "tokens.bin", {**zt.WINDOWS, **row.about.moved}
     if row.balanced:
@@ -44,6 +47,10 @@ def chunks(row, name):
     if name == "short":
         return data.windows(row.vocabulary, data.SHORT["data.sequence"])[1]
     return data.alone(data.documents(row.vocabulary))
+
+
+def has_adapters(name):
+    return name == "lora" or name in quantized.FORMS
 
 
 def drawn_adapters(ztrain, row, folder):
@@ -63,10 +70,16 @@ def run(row, folder, name):
     file, keys = runs(row)[name]
     if name == "frozen":
         model = torch_side.freeze(model, *zt.partial(row.about.whole).values(), row.our_name)
-    elif name == "lora":
-        model = torch_side.load_adapter(model, folder / "lora", trainable=True)
+    elif name == "lora" or name in quantized.FORMS:
+        base = quantized.with_codes(model, name) if name in quantized.FORMS else model
+        model = torch_side.load_adapter(base, folder / "lora", trainable=True)
     losses, _ = torch_side.train(model, chunks(row, name), keys)
     return {"data": file, "settings": keys, "losses": losses}
+
+
+def choices(row, folder):
+    items, model = data.choices(row.vocabulary), torch_side.load(folder)
+    return [[float(f"{v:.10g}") for v in torch_side.log_probabilities(model, item)] for item in items]
 
 
 def generation(row, folder):
@@ -84,14 +97,14 @@ def write_model(row, folder, versions):
     """All but the adapters."""
     row.make().save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)   # of no use here
-    found = {name: run(row, folder, name) for name in runs(row) if name != "lora"}
-    write_golden(folder, {"made_with": versions, "runs": found, **generation(row, folder)})
+    found = {name: run(row, folder, name) for name in runs(row) if not has_adapters(name)}
+    write_golden(folder, {"made_with": versions, "runs": found, **generation(row, folder), "choices": choices(row, folder)})
 
 
 def add_adapters(ztrain, row, folder):
     drawn_adapters(ztrain, row, folder)
     found = json.loads((folder / "golden.json").read_text())
-    found["runs"]["lora"] = run(row, folder, "lora")
+    found["runs"].update((name, run(row, folder, name)) for name in runs(row) if has_adapters(name))
     write_golden(folder, found)
 
 
@@ -114,6 +127,7 @@ def write(ztrain, folder, only, versions):
     folder.mkdir(parents=True, exist_ok=True)
     data.write_windows(folder / "tokens.bin", data.windows(vocabulary)[0])
     data.write_documents(folder / "documents.h5", data.documents(vocabulary))
+    data.write_choices(folder / "choices.jsonl", data.choices(vocabulary))
     for row in models.GOLDEN:
         if only.lower() in row.name:
             write_model(row, folder / row.name, versions)

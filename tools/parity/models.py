@@ -133,6 +133,7 @@ class Model:
     local_theta: float | None = None    # of layers with windows; then the others alone are scaled
     adapted: tuple = ()                 # instead of the family's
     by_length: bool = False             # transformers turns by the length of each sequence, ztrain by data.sequence
+    quantizes: bool = False             # adapters are compared beside a base in few bits too
     balanced: bool = False              # golden: windows are trained with the loss that balances experts
 
     def make(self):
@@ -184,20 +185,21 @@ class Model:
 
 
 MODELS = [
-    Model("like Llama 2", "Llama", {}, 1e4),
+    Model("like Llama 2", "Llama", {}, 1e4, quantizes=True),
+    Model("Llama in whole blocks of 64", "Llama", {**GROUPED, "intermediate_size": 192}, 1e4, quantizes=True),
     Model("like Llama 3: grouped queries", "Llama", GROUPED, 5e5),
     Model("like Llama 3.1: scaled RoPE", "Llama", GROUPED, 5e5, LLAMA3),
-    Model("like Llama 3.2: tied, bf16", "Llama", {"num_key_value_heads": 1, **TIED}, 5e5, LLAMA3, BF16),
+    Model("like Llama 3.2: tied, bf16", "Llama", {"num_key_value_heads": 1, **TIED}, 5e5, LLAMA3, BF16, quantizes=True),
     Model("odd dims, head_dim of its own", "Llama", {"hidden_size": 72, "head_dim": 20, "intermediate_size": 100}, 1e4,
-          dtype=F16),
-    Model("Llama with biases", "Llama", {"attention_bias": True, **GROUPED}, 1e4),
+          dtype=F16, quantizes=True),
+    Model("Llama with biases", "Llama", {"attention_bias": True, **GROUPED}, 1e4, quantizes=True),
     Model("Llama, linear scaling", "Llama", GROUPED, 1e4, LINEAR),
     Model("Llama, longrope, own factor", "Llama", GROUPED, 1e4, longrope(8, original_max_position_embeddings=64,
                                                                               attention_factor=0.8, factor=4.0)),
     Model("Llama, YaRN with mscales", "Llama", GROUPED, 10.0, {**YARN, "mscale": 0.7, "mscale_all_dim": 1.4}),
     Model("like Mistral 0.1: window 10", "Mistral", {"sliding_window": 10, **GROUPED}, 1e4),
     Model("like Mistral 0.3: no window", "Mistral", {"sliding_window": None, **GROUPED}, 1e6, dtype=BF16),
-    Model("like Qwen 2.5", "Qwen2", GROUPED, 1e6),
+    Model("like Qwen 2.5", "Qwen2", GROUPED, 1e6, quantizes=True),
     Model("like Qwen 2.5: tied, bf16", "Qwen2", {**GROUPED, **TIED}, 1e6, dtype=BF16),
     Model("like Qwen 2.5 for long texts", "Qwen2", GROUPED, 10.0, YARN),
     Model("Qwen 2, windows after layer 1", "Qwen2", {**GROUPED, **LATER_WINDOWS, "num_hidden_layers": 3}, 1e6),
@@ -261,7 +263,7 @@ FEW_DEEPSEEK = {"q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk
 FIRST_ADAPTED = ("q_proj", "v_proj", "down_proj")
 GOLDEN = [
     Model("llama", "Llama", {**TINY, **TIED, "intermediate_size": 40, "head_dim": 8}, 1e2, LLAMA3,
-          adapted=FIRST_ADAPTED),
+          adapted=FIRST_ADAPTED, quantizes=True),
     Model("mistral", "Mistral", {**SMALL, "sliding_window": 9}, 1e4, adapted=FIRST_ADAPTED),
     Model("qwen2", "Qwen2", {**TINY, **TIED, **LATER_WINDOWS, "intermediate_size": 24}, 1e4, adapted=FIRST_ADAPTED),
     Model("qwen3", "Qwen3", {**SMALL, "head_dim": 6}, 1e4, adapted=FIRST_ADAPTED),

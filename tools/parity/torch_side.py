@@ -28,6 +28,14 @@ def load_adapter(model, folder, trainable=False):
     return adapted
 
 
+def new_adapter(model, targets, whole):
+    """A model with drawn adapters of rank 4, scaled as rsLoRA, and modules that are trained whole."""
+    torch.manual_seed(3)
+    return peft.get_peft_model(model, peft.LoraConfig(
+        r=4, lora_alpha=2, target_modules=targets, modules_to_save=whole or None, use_rslora=True,
+        init_lora_weights=False, task_type="CAUSAL_LM"))
+
+
 def freeze(model, trainable, frozen, our_name):
     """The patterns as model.trainable and model.frozen take them. our_name gives ztrain's name of a parameter."""
     for name, parameter in model.named_parameters():
@@ -116,6 +124,25 @@ def train(model, chunks, keys):
 def logits(model, prompt):
     with torch.no_grad():
         return model.eval()(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].numpy()
+
+
+def mean_loss(model, chunks):
+    """Of all tokens of chunks that are to be predicted."""
+    with torch.no_grad():
+        parts = [(sums_of_losses(model.eval(), False, *part)[0].item(), part[2].sum().item())
+                 for chunk in chunks for part in chunk]
+    return sum(loss for loss, _ in parts) / sum(count for _, count in parts)
+
+
+def log_probabilities(model, item):
+    """Of each choice of an item behind its context."""
+    found = []
+    for choice in item["choices_ids"]:
+        ids = torch.tensor(item["context_ids"] + choice)
+        with torch.no_grad():
+            rows = model.eval()(input_ids=ids[None, :-1], use_cache=False).logits[0].double().log_softmax(-1)
+        found.append(rows[-len(choice):].gather(1, ids[-len(choice):, None]).sum().item())
+    return found
 
 
 def continue_greedily(model, prompt, count):

@@ -72,6 +72,16 @@ class Ztrain:
         self.generate(model, prompt, "--tokens", 0, "--logits", file)
         return np.fromfile(file, "<f4").reshape(len(prompt), -1)
 
+    def evaluate(self, model, *words):
+        """Of a model's folder or a checkpoint: what `ztrain evaluate --json` prints."""
+        return json.loads(self.call("evaluate", model, "--dtype", "fp32", "--json", *words, parallel=True))
+
+    def losses(self, model, *files):
+        return [file["loss"] for file in self.evaluate(model, "--sequence", data.SEQUENCE, "--data", *files)["files"]]
+
+    def log_probabilities(self, model, file):
+        return [item["log_probabilities"] for item in self.evaluate(model, "--choices", file)["items"]]
+
     def continue_greedily(self, model, prompt, count):
         found = self.generate(model, prompt, "--tokens", count, "--temperature", 0, "--eos", -1)
         return [int(i) for i in found.split()]

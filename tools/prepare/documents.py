@@ -1,6 +1,6 @@
 """From records to tokens and masks."""
 
-from .records import Chat, InputError, Pair, known_roles, parse
+from .records import Chat, InputError, Labelled, Pair, Preference, Reading, Tokens, parse
 from .template import ChatTemplate, TemplateError
 
 
@@ -11,37 +11,53 @@ class Dropped(Exception):
 class Options:
     """How documents are made; the same in all workers."""
 
-    def __init__(self, train_on="assistant", pairs_as_chat=False, max_length=0, on_long="warn", roles=()):
-        self.train_on, self.pairs_as_chat = train_on, pairs_as_chat
-        self.max_length, self.on_long, self.roles = max_length, on_long, roles
+    def __init__(self, train_on="assistant", max_length=0, on_long="warn", **reading):
+        """reading: what Reading takes."""
+        self.train_on, self.max_length, self.on_long, self.reading = train_on, max_length, on_long, Reading(**reading)
 
 
 class Document:
     """ids and mask, two lists of one length; too_long: it is or was longer than --max-length; turn_ends: the special
-    tokens at which its trained turns end, or None if no chat template made it."""
+    tokens at which its trained turns end, or None if no chat template made it; kind: the name of its record's; beside: of a
+    chosen answer the Document of the rejected one, of an answer with a label one with another's answer, else None; labelled:
+    the record of an answer with a label, or None."""
 
-    def __init__(self, ids, mask, too_long=False, turn_ends=None):
-        self.ids, self.mask, self.too_long, self.turn_ends = ids, mask, too_long, turn_ends
+    def __init__(self, ids, mask, kind, too_long=False, turn_ends=None):
+        self.ids, self.mask, self.kind, self.too_long, self.turn_ends = ids, mask, kind, too_long, turn_ends
+        self.beside = self.labelled = None
 
 
 class Maker:
     def __init__(self, tokenizer, options):
         self.tokenizer, self.options = tokenizer, options
-        self.template, self.roles = None, known_roles(options.roles)
+        self.template = None
 
     def make(self, raw):
         """The document of a Raw. Throws Dropped, and InputError naming file and line."""
-        record = parse(raw, self.options.pairs_as_chat, self.roles)
+        kind, record = parse(raw, self.options.reading)
+        if isinstance(record, Preference):
+            chosen = self.document(kind, record.chosen, raw.where)
+            chosen.beside = self.document(kind, record.rejected, raw.where)
+            return chosen
+        if isinstance(record, Labelled):
+            answer = self.document(kind, record.answer, raw.where)
+            answer.labelled = record
+            return answer
+        return self.document(kind, record, raw.where)
+
+    def document(self, kind, record, where):
         if isinstance(record, Chat):
-            ids, mask = self.chat(record, raw.where)
+            ids, mask = self.chat(record, where)
         elif isinstance(record, Pair):
             ids, mask = self.pair(record)
+        elif isinstance(record, Tokens):
+            ids, mask = self.tokens(record, where)
         else:
             ids = self.plain(record.text)
             mask = [1] * len(ids)
-        return self.fitted(ids, mask, isinstance(record, Chat))
+        return self.fitted(ids, mask, kind, isinstance(record, Chat))
 
-    def fitted(self, ids, mask, chat):
+    def fitted(self, ids, mask, kind, chat):
         if not ids:
             raise Dropped("empty")
         most = self.options.max_length
@@ -52,7 +68,7 @@ class Maker:
             ids, mask = ids[:most], mask[:most]
         if not any(mask[1:]):  # the first token is no target
             raise Dropped("no token to predict")
-        return Document(ids, mask, too_long, self.turn_ends(ids, mask) if chat else None)
+        return Document(ids, mask, kind, too_long, self.turn_ends(ids, mask) if chat else None)
 
     def turn_ends(self, ids, mask):
         """The special tokens that end runs of trained tokens, where only space may follow within the run."""
@@ -71,6 +87,14 @@ class Maker:
         ids = self.tokenizer.encode(text)
         begin, end = self.missing_ends(ids)
         return begin + ids + end
+
+    def tokens(self, record, where):
+        """As they are: nothing is put before or behind them."""
+        known = self.tokenizer.vocab_size
+        odd = next((at for at, token in enumerate(record.ids) if not 0 <= token < known), None)
+        if odd is not None:
+            raise InputError(where, f"holds the token {record.ids[odd]}, and the tokenizer has ids from 0 to {known - 1}")
+        return record.ids, [1] * len(record.ids) if self.options.train_on == "all" else record.mask
 
     def pair(self, record):
         completion = record.completion

@@ -4,34 +4,34 @@ import array
 import sys
 import time
 
+import numpy as np
+
+from .packing import Packing
+
 
 class Counts:
-    """Of the documents of one file."""
+    """Counts of the documents of one file."""
 
-    def __init__(self):
+    def __init__(self, sequence=0):
         self.tokens, self.trained = 0, 0
         self.lengths = array.array("l")
+        self.packing = Packing(sequence) if sequence else None
 
     def add(self, ids, mask):
         self.tokens += len(ids)
         self.trained += int(mask[1:].sum())
         self.lengths.append(len(ids))
+        if self.packing:
+            self.packing.add(ids, mask)
 
     def row(self):
-        lengths = sorted(self.lengths)
-        middle = len(lengths) // 2
-        median = (lengths[middle] + lengths[-1 - middle]) / 2 if lengths else 0
+        lengths = np.frombuffer(self.lengths, np.dtype("l"))
         share = f" ({100 * self.trained / self.tokens:.1f}%)" if self.tokens else ""
-        return [
-            f"{len(lengths):,}",
-            f"{self.tokens:,}",
-            f"{self.trained:,}{share}",
-            f"{lengths[-1] if lengths else 0:,}",
-            f"{median:,.0f}",
-        ]
+        spread = np.percentile(lengths, (0, 50, 95, 100)) if len(lengths) else (0, 0, 0, 0)
+        return [f"{len(lengths):,}", f"{self.tokens:,}", f"{self.trained:,}{share}", *(f"{length:,.0f}" for length in spread)]
 
 
-HEADER = ["documents", "tokens", "trained", "longest", "median"]
+HEADER = ["documents", "tokens", "trained", "shortest", "median", "p95", "longest"]
 
 
 def table(named_counts):
@@ -42,6 +42,11 @@ def table(named_counts):
     return "\n".join(line.rstrip() for line in lines)
 
 
+def left_text(seconds):
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
 class Progress:
     """A line that is written anew each second on a terminal; else one each half minute."""
 
@@ -50,13 +55,16 @@ class Progress:
         self.begin = self.last = time.monotonic()
         self.written = False
 
-    def show(self, documents, tokens, size):
+    def show(self, documents, tokens, share):
+        """share: of the input, from 0 to 1; None if it is not known."""
         now = time.monotonic()
         if now - self.last < (1 if self.terminal else 30):
             return
         self.last, self.written = now, True
         seconds = now - self.begin
-        line = f"{documents:,} documents, {tokens:,} tokens, {size / seconds / 1e6:.1f} M characters/s"
+        line = f"{documents:,} documents, {tokens:,} tokens, {tokens / seconds:,.0f} tokens/s"
+        if share:
+            line += f", {100 * share:.1f}% of the input, {left_text(seconds * (1 - share) / share)} left"
         self.stream.write(f"\r\x1b[K{line}" if self.terminal else line + "\n")
         self.stream.flush()
 

@@ -1,10 +1,16 @@
 """The whole work: reads, tokenises, splits, writes, and reports."""
 
+import collections
 import pathlib
 import sys
 
+import numpy as np
+
+from .containers import Inputs
 from .documents import Options
-from .records import InputError
+from .kinds import LABELLED, PREFERENCES
+from .picture import picture
+from .records import InputError, columns_of
 from .report import Counts, Progress, example, table
 from .tokenizer import load_tokenizer
 from .work import Drops, held_out, make_all
@@ -34,7 +40,7 @@ class Files:
                 raise InputError(path, "is there already; --force replaces it")
         if not output.parent.is_dir():
             raise InputError(output.parent, "is no folder; make it first")
-        self.writers, self.counts = [], [Counts() for _ in self.paths]
+        self.writers, self.counts = [], [Counts(args.sequence) for _ in self.paths]
         self.turn_ends = [None for _ in self.paths]  # those of its chats; None for a file without any
         try:
             for path in self.paths:
@@ -48,6 +54,14 @@ class Files:
         self.counts[which].add(ids, mask)
         if turn_ends is not None:
             self.turn_ends[which] = (self.turn_ends[which] or set()) | turn_ends
+
+    def mark(self, kinds):
+        """Says so where two documents in a row belong together."""
+        for kind, name in ((PREFERENCES, "pairs"), (LABELLED, "labels")):
+            if kind in kinds and len(kinds) > 1:
+                raise InputError("the records", f"are of the kinds {', '.join(sorted(kinds))}: {kind} need a file of their own")
+            for writer in self.writers if kind in kinds else ():
+                writer.file.attrs["preference"] = name
 
     def close(self, template, dropped, inputs):
         """inputs: what the documents come from, as text."""
@@ -66,50 +80,78 @@ class Files:
             writer.remove()
 
 
-def prepare(args, tokenizer, files):
-    """Writes all documents; returns (Drops, count of too long ones)."""
-    options = Options(args.train_on, args.pairs == "chat", args.max_length, args.on_long, names(args.roles))
-    progress, shown, size, dropped, too_long = Progress(), 0, 0, Drops(), 0
-    for batch in make_all(args, tokenizer, options):
+class Done:
+    """Counts of all records: by kind, and of those that were dropped or too long."""
+
+    def __init__(self):
+        self.dropped, self.kinds, self.too_long = Drops(), collections.Counter(), 0
+
+    def add(self, batch):
+        if batch.skipped and "error" not in self.dropped.found:
+            print(f"the first error: {batch.skipped}")
+        self.dropped.merge(batch.dropped)
+        self.kinds.update(batch.kinds)
+        self.too_long += batch.too_long
+
+
+def options_of(args):
+    reading = {"pairs_as_chat": args.pairs == "chat", "roles": names(args.roles), "kind": args.kind, "columns": columns_of(args.column)}
+    return Options(args.train_on, args.max_length, args.on_long, **reading)
+
+
+def prepare(args, inputs, tokenizer, files):
+    """Writes all documents, and returns a Done."""
+    progress, shown, done = Progress(), 0, Done()
+    for batch in make_all(args, inputs, tokenizer, options_of(args)):
         if batch.error:
             raise InputError("", batch.error)
-        size += batch.bytes
-        too_long += batch.too_long
-        if batch.skipped and "error" not in dropped.found:
-            print(f"the first error: {batch.skipped}")
-        dropped.merge(batch.dropped)
-        for ids, mask, turn_ends in batch.documents:
+        done.add(batch)
+        for ids, mask, turn_ends, together, label in batch.documents:
             if shown < args.show:
                 shown += 1
                 print(example(tokenizer, ids, mask, shown, sys.stdout.isatty()))
-            which = args.validation > 0 and held_out(ids, args.validation, args.seed)
+            which = args.validation > 0 and held_out(together, args.validation, args.seed)
             files.add(int(which), ids, mask, turn_ends)
-        progress.show(sum(w.documents for w in files.writers), sum(c.tokens for c in files.counts), size)
+            if label is not None:
+                files.writers[int(which)].label(label)
+        progress.show(sum(w.documents for w in files.writers), sum(c.tokens for c in files.counts), inputs.share())
     progress.close()
-    return dropped, too_long
+    return done
 
 
-def report(args, files, dropped, too_long):
+def report(args, files, done):
     print(table([(str(path), counts) for path, counts in zip(files.paths, files.counts)]))
-    for line in dropped.lines():
+    print("records", ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.kinds.items())))
+    for line in done.dropped.lines():
         print(line)
-    if too_long:
+    if done.too_long:
         how = "truncated" if args.on_long == "truncate" else "kept"
-        print(f"{too_long:,} longer than --max-length {args.max_length}: {how}")
+        print(f"{done.too_long:,} longer than --max-length {args.max_length}: {how}")
+    sets = []
+    for path, counts in zip(files.paths, files.counts):
+        spaces = counts.packing.spaces() if counts.packing else {}
+        if counts.packing:
+            print(f"{path.name} packed: {counts.packing.line(spaces)}")
+        sets.append((path.name, np.frombuffer(counts.lengths, np.dtype("l")), spaces))
+    if args.picture:
+        print(picture(args.picture, sets, args.sequence))
 
 
 def run(args):
     if not 0 <= args.validation < 1:
         raise InputError("--validation", "must be 0 or more, and below 1")
-    for name, least in (("max-length", 0), ("show", 0), ("workers", 1)):
+    for name, least in (("max-length", 0), ("show", 0), ("workers", 1), ("sequence", 0)):
         if getattr(args, name.replace("-", "_")) < least:
             raise InputError(f"--{name}", f"must be {least} or more")
+    inputs = Inputs(args.inputs, args.separator)
+    columns_of(args.column)
     tokenizer = load_tokenizer(args.tokenizer, args.chat_template)
     files = Files(args, tokenizer)
     try:
-        dropped, too_long = prepare(args, tokenizer, files)
-        files.close(tokenizer.template, dropped, some(args.inputs))
+        done = prepare(args, inputs, tokenizer, files)
+        files.mark(done.kinds)
+        files.close(tokenizer.template, done.dropped, some(args.inputs))
     except BaseException:
         files.abandon()
         raise
-    report(args, files, dropped, too_long)
+    report(args, files, done)

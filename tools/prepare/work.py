@@ -1,16 +1,16 @@
 """Makes documents from records, in this process or in several."""
 
-import itertools
+import collections
 import multiprocessing
 
 import numpy as np
 
-from .documents import Dropped, Maker, Options
-from .records import InputError, is_json, read_raw
+from .documents import Dropped, Maker
+from .records import InputError
 from .tokenizer import load_tokenizer
 from .writer import hash_of
 
-RECORDS = 64  # handed to a worker at once
+RECORDS, CHARACTERS = 256, 1 << 18  # handed to a worker at once: as many records, or of as many characters
 
 
 class Drops:
@@ -35,9 +35,9 @@ class Batch:
     """What became of some records, in their order: arrays of ids and masks, and counts."""
 
     def __init__(self):
-        self.documents = []  # (ids, mask, turn_ends)
-        self.dropped = Drops()
-        self.too_long, self.bytes = 0, 0
+        self.documents = []  # (ids, mask, turn_ends, the ids that decide in which file it is, label or None)
+        self.dropped, self.kinds = Drops(), collections.Counter()
+        self.too_long = 0
         self.error = None  # that ends the work
         self.skipped = None  # the first that was passed over
 
@@ -47,11 +47,10 @@ class Worker:
         self.maker, self.skip_errors = Maker(tokenizer, options), skip_errors
 
     def __call__(self, raws):
-        batch = Batch()
+        batch, made = Batch(), []
         for raw in raws:
-            batch.bytes += len(raw.text)
             try:
-                document = self.maker.make(raw)
+                made.append((self.maker.make(raw), raw.where))
             except Dropped as dropped:
                 batch.dropped.add(str(dropped), raw.where)
                 continue
@@ -62,33 +61,60 @@ class Worker:
                 batch.dropped.add("error", raw.where)
                 batch.skipped = batch.skipped or str(error)
                 continue
-            batch.too_long += document.too_long
-            mask = np.array(document.mask, np.uint8)
-            batch.documents.append((np.array(document.ids, np.int32), mask, document.turn_ends))
+        self.put_answers_beside(batch, made)
+        for document, _ in made:
+            batch.kinds[document.kind] += 1
+            answers = [document] if document.beside is None else [document, document.beside]
+            together = np.concatenate([np.array(answer.ids, np.int32) for answer in answers])
+            label = document.labelled and document.labelled.desirable
+            for answer in answers:
+                batch.too_long += answer.too_long
+                mask = np.array(answer.mask, np.uint8)
+                found = (np.array(answer.ids, np.int32), mask, answer.turn_ends, together, label)
+                batch.documents.append(found)
+                label = None  # of the first of two documents alone
         return batch
+
+    def put_answers_beside(self, batch, made):
+        """Beside an answer with a label: its prompt with the answer of the record before, from which KTO estimates how far
+        the model is from its reference. Before the first is the last of those that are handed to a worker at once."""
+        labelled = [(document, where) for document, where in made if document.labelled]
+        for (document, where), (before, _) in zip(labelled, labelled[-1:] + labelled[:-1]):
+            try:
+                document.beside = self.maker.document(document.kind, document.labelled.with_answer_of(before.labelled), where)
+            except Dropped as dropped:
+                batch.dropped.add(str(dropped), where)
+        made[:] = [one for one in made if not one[0].labelled or one[0].beside]
 
 
 def start(name, template_file, options, skip_errors):
     """Begins a worker process; its state is of that process alone."""
-    start.worker = Worker(load_tokenizer(name, template_file), Options(**options), skip_errors)
+    start.worker = Worker(load_tokenizer(name, template_file), options, skip_errors)
 
 
 def work(raws):
     return start.worker(raws)
 
 
-def batches_of(raws, count):
-    while batch := list(itertools.islice(raws, count)):
+def batches_of(raws):
+    batch, weight = [], 0
+    for raw in raws:
+        batch.append(raw)
+        weight += raw.weight()
+        if len(batch) >= RECORDS or weight >= CHARACTERS:
+            yield batch
+            batch, weight = [], 0
+    if batch:
         yield batch
 
 
-def make_all(args, tokenizer, options):
-    """Yields a Batch for some records at a time, in the order of the input. Throws InputError."""
-    raws = batches_of(read_raw(args.inputs, args.separator), RECORDS if any(map(is_json, args.inputs)) else 1)
+def make_all(args, inputs, tokenizer, options):
+    """Yields a Batch for some records at a time, in the order of the inputs. Throws InputError."""
+    raws = batches_of(inputs)
     if args.workers <= 1:
         yield from map(Worker(tokenizer, options, args.skip_errors), raws)
         return
-    begin = (args.tokenizer, args.chat_template, vars(options), args.skip_errors)
+    begin = (args.tokenizer, args.chat_template, options, args.skip_errors)
     with multiprocessing.get_context("spawn").Pool(args.workers, start, begin) as pool:
         window = []  # what is under way: imap would read all input ahead
         for batch in raws:

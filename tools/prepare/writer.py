@@ -141,6 +141,12 @@ class Writer:
             with writing(self.path):
                 self.flush()
 
+    def label(self, desirable):
+        """Of an answer with a label, whose document was added."""
+        if "labels" not in self.columns:
+            self.column("labels", np.uint8)
+        self.columns["labels"].add(np.array([desirable], np.uint8))
+
     def flush(self):
         for column in self.columns.values():
             column.flush()

@@ -1,7 +1,7 @@
 #pragma once
-// A checkpoint on disk, of format version 5. Versions 1 to 4 are the same without frozen parameters, without
-// states of granules above 1, without parts of a parameter that differ in size, and without checksums of
-// frames and of metadata.json.
+// A checkpoint on disk, of format version 6 if frozen parameters are elsewhere, else of version 5. Versions 1
+// to 4 are the same without frozen parameters, without states of granules above 1, without parts of a
+// parameter that differ in size, and without checksums of frames and of metadata.json.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -26,10 +26,11 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "5"
+//   attribute "format_version"  "5", or "6"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
-//                               "parameters" [{name, shape, frozen: true where it is,
+//                               "parameters" [{name, shape, frozen: true where it is, elsewhere: true where
+//                               the checkpoint does not hold its weights,
 //                               begins: where its slices begin, and last where they end, if they differ in
 //                               size}],
 //                               "dtypes" [name], "files" [{name, bytes, frame: the checksum of those bytes
@@ -59,7 +60,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 5;
+inline constexpr int newest_version = 6;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -88,6 +89,7 @@ struct ParameterEntry {
   Shape shape;
   bool frozen = false;                 ///< whether it is not trained, so that "model" is its only state
   std::vector<std::int64_t> begins{};  ///< begins of slices, as TensorSlice::begins, of all its pieces
+  bool elsewhere = false;              ///< whether it is frozen and the checkpoint does not hold its weights
   bool operator==(const ParameterEntry&) const = default;
 };
 
@@ -140,7 +142,8 @@ bool piece_before(const PieceRow& a, const PieceRow& b);
 inline constexpr const char* weights_state = "model";
 
 /// Throws Error unless the sorted pieces hold every item of every state of every parameter exactly once, in
-/// one dtype per state and parameter. Frozen parameters have the weights alone.
+/// one dtype per state and parameter. Frozen parameters have the weights alone, or nothing if these are
+/// elsewhere.
 void require_complete(const Index& index);
 
 /// Writes a file that holds the index and the virtual datasets. Does not sync.

@@ -32,6 +32,7 @@ std::string tables_of(const Index& index) {
   for (const auto& p : index.catalog.parameters) {
     parameters.push_back({{"name", p.name}, {"shape", p.shape}});
     if (p.frozen) parameters.back()["frozen"] = true;
+    if (p.elsewhere) parameters.back()["elsewhere"] = true;
     if (!p.begins.empty()) parameters.back()["begins"] = p.begins;
   }
   for (const auto& f : index.files)
@@ -67,9 +68,9 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
     index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back({require_plain(p.at("name").get<std::string>()),
-                                        p.at("shape").get<Shape>(), p.value("frozen", false),
-                                        p.value("begins", std::vector<std::int64_t>())});
+    index.catalog.parameters.push_back(
+        {require_plain(p.at("name").get<std::string>()), p.at("shape").get<Shape>(), p.value("frozen", false),
+         p.value("begins", std::vector<std::int64_t>()), p.value("elsewhere", false)});
   for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>(),
                            f.value("frame", std::string())});
@@ -331,8 +332,9 @@ void require_complete(const Index& index) {
       const StateEntry& state = index.catalog.states[s];
       const ParameterEntry& parameter = index.catalog.parameters[p];
       const bool is_there = seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))];
-      const bool none = parameter.frozen && state.name != weights_state;
-      REQUIRE(!none || !is_there, "{} is frozen and has {}", parameter.name, state.name);
+      const bool none = parameter.frozen && (state.name != weights_state || parameter.elsewhere);
+      REQUIRE(!none || !is_there, "{} is frozen{} and has {}", parameter.name,
+              parameter.elsewhere ? ", with its weights elsewhere," : "", state.name);
       REQUIRE(none || is_there || elements(parameter.shape) == 0, "no rank has {} of {} to save", state.name,
               parameter.name);
     }
@@ -341,7 +343,8 @@ void require_complete(const Index& index) {
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata,
                  const char* key) {
   Hdf5File file = Hdf5File::create(path, key);
-  file.set_attribute("format_version", std::to_string(newest_version));
+  const bool partial = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::elsewhere);
+  file.set_attribute("format_version", std::to_string(newest_version - (partial ? 0 : 1)));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);

@@ -7,14 +7,16 @@
 
 #include "base/error.hpp"
 #include "base/json.hpp"
+#include "checkpoint/hf/weight_source.hpp"
 #include "config/adapters.hpp"
+#include "config/hf/peft_config.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
 using config::lora_a_ending, config::lora_b_ending, config::weight_ending;
 
-constexpr std::string_view peft_prefix = "base_model.model.";
+using config::peft_prefix;
 
 std::string module_of(const std::string& parameter, std::string_view ending) {
   return parameter.substr(0, parameter.size() - ending.size());
@@ -180,6 +182,9 @@ std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog, const config:
 std::string adapter_config(const Catalog& catalog, const Adapters& adapters, const AdapterFacts& facts) {
   using nlohmann::json;
   const Targets targets = targets_of(catalog, adapters);
+  std::set<std::string> whole;  // modules of the model that were trained themselves
+  for (const ParameterEntry& p : catalog.parameters)
+    if (!p.frozen && !is_adapter(p.name)) whole.insert(config::module_of(p.name));
   json config{{"peft_type", "LORA"},
               {"task_type", "CAUSAL_LM"},
               {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
@@ -190,8 +195,8 @@ std::string adapter_config(const Catalog& catalog, const Adapters& adapters, con
               {"bias", "none"},
               {"fan_in_fan_out", false},
               {"init_lora_weights", true},
-              {"modules_to_save", nullptr},
-              {"use_rslora", false},
+              {"modules_to_save", whole.empty() ? json(nullptr) : json(whole)},
+              {"use_rslora", facts.rslora},
               {"use_dora", false},
               {"inference_mode", true}};
   if (!targets.parameters.empty()) config["target_parameters"] = targets.parameters;
@@ -202,12 +207,9 @@ std::vector<float> Merger::matrix_of(std::int64_t parameter, std::int64_t matrix
   const Shape& shape = shape_of(parameter);
   const std::int64_t count = shape.back() * *(shape.end() - 2);
   std::vector<float> values(static_cast<std::size_t>(count));
-  std::int64_t found = 0;
-  for (const PieceRow& piece : reader_.pieces(state_, parameter))
-    found += reader_.read(piece, {{}, 0, matrix * count, count}, reinterpret_cast<std::byte*>(values.data()),
-                          DType::f32);
-  REQUIRE(found == count, "the checkpoint holds {} of {} elements of {}", found, count,
-          reader_.catalog().parameters[static_cast<std::size_t>(parameter)].name);
+  for (std::int64_t at = 0; at < count; at += block_elements)
+    source_.read(parameter, matrix * count + at, std::min(block_elements, count - at),
+                 reinterpret_cast<std::byte*>(values.data() + at), DType::f32);
   return values;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Internal to checkpoint. Low-rank adapters in a checkpoint (Hu et al., "LoRA: Low-Rank Adaptation of Large
 // Language Models", 2021). Beside the weight W of a layer stand its factors A and B (config/adapters.hpp);
-// the layer's weight is W + alpha / rank * B A, for experts that of each.
+// the layer's weight is W + scale * B A, for experts that of each.
 //
 // PEFT adapts experts as parameters of their module (LoraConfig.target_parameters, ParamWrapper). Its lora_A
 // [experts * rank, k] has the rows of all A, expert after expert. Its lora_B [n, rank * experts] has column q
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/format/format.hpp"
 #include "checkpoint/hf/export_plan.hpp"
-#include "checkpoint/reader.hpp"
 #include "config/architectures.hpp"
 
 namespace ztrain::checkpoint {
@@ -37,7 +37,7 @@ struct AdapterTensor {
 };
 
 /// Returns where PEFT's files keep each factor. Factors of the same tensor have its whole shape. architecture
-/// may be null: its files are none that interleave the outputs of gate and up.
+/// may be null if its files do not interleave the outputs of gate and up.
 std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog, const config::Architecture* architecture);
 
 /// Returns the text of PEFT's adapter_config.json.
@@ -46,8 +46,8 @@ std::string adapter_config(const Catalog& catalog, const Adapters& adapters, con
 /// Adds B A to blocks of weights. Holds the two factors of one matrix, in fp32.
 class Merger {
  public:
-  /// scale is alpha / rank.
-  Merger(Reader& reader, std::int64_t state, double scale) : reader_(reader), state_(state), scale_(scale) {}
+  /// scale: config::adapter_scale.
+  Merger(ExportSource& source, double scale) : source_(source), scale_(scale) {}
 
   /// Adds to fp32 elements [begin, begin + count) of the row-major W to which these factors belong. The
   /// elements are of one matrix: of experts, those of one.
@@ -61,13 +61,12 @@ class Merger {
   };
 
   const Shape& shape_of(std::int64_t parameter) const {
-    return reader_.catalog().parameters[static_cast<std::size_t>(parameter)].shape;
+    return source_.catalog().parameters[static_cast<std::size_t>(parameter)].shape;
   }
   void load(const Loaded& factors);
   std::vector<float> matrix_of(std::int64_t parameter, std::int64_t matrix);
 
-  Reader& reader_;
-  std::int64_t state_;
+  ExportSource& source_;
   double scale_;
   Loaded loaded_;
   std::vector<float> a_, b_;

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
+#include "checkpoint/hf/base_weights.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "checkpoint/reader.hpp"
 
@@ -16,7 +17,8 @@ constexpr const char* checkpoint_advice =
 
 class CheckpointWeights : public WeightSource {
  public:
-  explicit CheckpointWeights(const fs::path& folder) : folder_(folder), reader_(folder, true) {
+  CheckpointWeights(const fs::path& folder, const std::string& base)
+      : folder_(folder), reader_(folder, true), base_(open_base(folder, reader_.catalog(), base)) {
     const auto& catalog = reader_.catalog();
     const auto model = std::ranges::find(catalog.states, "model", &StateEntry::name);
     REQUIRE(model != catalog.states.end(), "model.from: '{}' holds no weights; {}", folder.string(),
@@ -25,6 +27,8 @@ class CheckpointWeights : public WeightSource {
     for (const ParameterEntry& p : catalog.parameters) {
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
       shapes_[p.name] = p.shape;
+      REQUIRE(!p.elsewhere || base_->shapes().contains(p.name), "{}: its frozen weights lack {}",
+              folder.string(), p.name);
     }
   }
 
@@ -33,6 +37,7 @@ class CheckpointWeights : public WeightSource {
   const char* advice() const override { return checkpoint_advice; }
 
   std::int64_t element_size(const std::string& name, DType to) const override {
+    if (is_in_base(name)) return base_->element_size(name, to);
     const auto pieces = reader_.pieces(model_, numbers_.at(name));
     if (pieces.empty()) return size_of(to);  // there are no elements
     REQUIRE(converts(pieces.front().type(), to), "{}: {} is {}, which does not become {}; {}",
@@ -42,6 +47,7 @@ class CheckpointWeights : public WeightSource {
 
   void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
             DType to) override {
+    if (is_in_base(name)) return base_->read(name, begin, count, data, to);
     element_size(name, to);
     const Wanted wanted{{}, 0, begin, count};
     std::int64_t found = 0;
@@ -56,16 +62,21 @@ class CheckpointWeights : public WeightSource {
   }
 
  private:
+  bool is_in_base(const std::string& name) const {
+    return reader_.catalog().parameters[static_cast<std::size_t>(numbers_.at(name))].elsewhere;
+  }
+
   fs::path folder_;
   Reader reader_;
+  std::unique_ptr<WeightSource> base_;  ///< null if the checkpoint holds all weights
   std::map<std::string, std::int64_t> numbers_;
   std::int64_t model_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_checkpoint_weights(const fs::path& folder) {
-  return std::make_unique<CheckpointWeights>(folder);
+std::unique_ptr<WeightSource> open_checkpoint_weights(const fs::path& folder, const std::string& base) {
+  return std::make_unique<CheckpointWeights>(folder, base);
 }
 
 }  // namespace ztrain::checkpoint

@@ -10,10 +10,12 @@
 #include "base/error.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/adapters.hpp"
+#include "checkpoint/hf/base_weights.hpp"
 #include "checkpoint/hf/export_folder.hpp"
 #include "checkpoint/hf/export_plan.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "checkpoint/reader.hpp"
+#include "config/adapters.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -23,6 +25,64 @@ namespace fs = std::filesystem;
 /// Most elements of a block; fewer of a tensor that is wider than the export's dtype.
 constexpr std::int64_t block_items = std::int64_t{1} << 20;
 
+/// A checkpoint, with the frozen weights that it may not hold.
+class CheckpointSource : public ExportSource {
+ public:
+  CheckpointSource(const fs::path& folder, const ExportOptions& options)
+      : folder_(folder), reader_(folder, true) {
+    const auto& states = catalog().states;
+    state_ = std::ranges::find(states, weights_state, &StateEntry::name) - states.begin();
+    REQUIRE(state_ < std::ssize(states), "{}: holds no weights", folder.string());
+    // Adapters alone are exported without their base.
+    if (options.content == ExportContent::model) base_ = open_base(folder, catalog(), options.base);
+  }
+
+  const Catalog& catalog() const override { return reader_.catalog(); }
+
+  void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to,
+            DType dtype) override {
+    const ParameterEntry& entry = catalog().parameters[static_cast<std::size_t>(parameter)];
+    if (entry.elsewhere) return base_->read(entry.name, begin, count, to, dtype);
+    const Wanted wanted{{}, 0, begin, count};
+    std::int64_t found = 0;
+    for (const PieceRow& piece : reader_.pieces(state_, parameter))
+      found += reader_.read(piece, wanted, to, dtype);
+    REQUIRE(found == count, "{}: holds {} of {} elements of {}", folder_.string(), found, count, entry.name);
+  }
+
+ private:
+  fs::path folder_;
+  Reader reader_;
+  std::int64_t state_ = 0;
+  std::unique_ptr<WeightSource> base_;  ///< null if the checkpoint holds all weights
+};
+
+/// A folder of PEFT's, with the model that it belongs to.
+class PeftSource : public ExportSource {
+ public:
+  PeftSource(const fs::path& folder, const ExportOptions& options)
+      : weights_(open_model_weights(folder, options.parameters,
+                                    {.architecture = options.architecture, .base = options.base})) {
+    for (const ParameterShape& p : options.parameters)
+      catalog_.parameters.push_back({p.name, p.shape, !p.trainable});
+  }
+
+  const Catalog& catalog() const override { return catalog_; }
+  void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to,
+            DType dtype) override {
+    weights_->read(catalog_.parameters[static_cast<std::size_t>(parameter)].name, begin, count, to, dtype);
+  }
+
+ private:
+  std::unique_ptr<WeightSource> weights_;
+  Catalog catalog_;
+};
+
+std::unique_ptr<ExportSource> open_source(const fs::path& folder, const ExportOptions& options) {
+  if (options.parameters.empty()) return std::make_unique<CheckpointSource>(folder, options);
+  return std::make_unique<PeftSource>(folder, options);
+}
+
 /// Exports one rank's part of the bytes of all tensors.
 class Exporter {
  public:
@@ -31,11 +91,12 @@ class Exporter {
       : checkpoint_(checkpoint),
         options_(options),
         progress_(progress),
-        reader_(checkpoint, true),
-        plan_(plan_export(reader_.catalog(), checkpoint.string(), options)),
+        source_(open_source(checkpoint, options)),
+        plan_(plan_export(source_->catalog(), checkpoint.string(), options)),
         block_(static_cast<std::size_t>(block_items * size_of(options.dtype))) {
     if (plan_.rank > 0)
-      merger_.emplace(reader_, plan_.state, options.adapters.alpha / static_cast<double>(plan_.rank));
+      merger_.emplace(*source_,
+                      config::adapter_scale(options.adapters.alpha, plan_.rank, options.adapters.rslora));
     begin_ = plan_.bytes / ranks * rank;
     end_ = rank + 1 == ranks ? plan_.bytes : plan_.bytes / ranks * (rank + 1);
   }
@@ -134,12 +195,12 @@ class Exporter {
   /// Makes elements [begin, begin + count) of a part's matrix in a dtype.
   void make_part(const SourcePart& part, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
     if (!part.added) {
-      read(part.parameter, part.from + begin, count, to, dtype);
+      source_->read(part.parameter, part.from + begin, count, to, dtype);
       return;
     }
     wide_.resize(static_cast<std::size_t>(block_items));
     auto* const bytes = reinterpret_cast<std::byte*>(wide_.data());
-    read(part.parameter, part.from + begin, count, bytes, DType::f32);
+    source_->read(part.parameter, part.from + begin, count, bytes, DType::f32);
     merger_->add(*part.added, wide_.data(), part.from + begin, count);
     convert(bytes, DType::f32, to, dtype, count);
   }
@@ -168,19 +229,10 @@ class Exporter {
     held_ = {tensor, index};
   }
 
-  void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to, DType dtype) {
-    const Wanted wanted{{}, 0, begin, count};
-    std::int64_t found = 0;
-    for (const PieceRow& piece : reader_.pieces(plan_.state, parameter))
-      found += reader_.read(piece, wanted, to, dtype);
-    REQUIRE(found == count, "{}: holds {} of {} elements of {}", checkpoint_.string(), found, count,
-            reader_.catalog().parameters[static_cast<std::size_t>(parameter)].name);
-  }
-
   fs::path checkpoint_;
   const ExportOptions& options_;
   const Progress& progress_;
-  Reader reader_;
+  std::unique_ptr<ExportSource> source_;
   ExportPlan plan_;
   std::optional<Merger> merger_;
   std::vector<std::byte> block_;
@@ -220,6 +272,8 @@ Exported export_weights(const fs::path& checkpoint, const fs::path& folder,
   world.together([&] { exporter.emplace(checkpoint, options, progress, world.rank(), world.size()); },
                  waiting);
   const ExportPlan& plan = exporter->plan();
+  if (options.content == ExportContent::model && options.parameters.empty())
+    require_same_base(world, checkpoint.string(), options.base);
   try {
     world.together(
         [&] {

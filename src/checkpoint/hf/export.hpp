@@ -1,5 +1,6 @@
 #pragma once
-// Exports a checkpoint's weights as a Hugging Face model's folder, or its adapters as a PEFT folder.
+// Exports a checkpoint's weights as a Hugging Face model's folder, or its adapters as a PEFT folder. Merges a
+// PEFT folder into the model that it belongs to.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,6 +20,7 @@ enum class ExportContent : std::uint8_t {
 /// Facts of the run that wrote a checkpoint with adapters (Hu et al., "LoRA", 2021).
 struct AdapterFacts {
   double alpha = 0, dropout = 0;
+  bool rslora = false;
   std::string base;  ///< path of the model that they were trained beside; "": not known
 };
 
@@ -35,6 +37,10 @@ struct ExportOptions {
   ExportKeys keys{};
   /// Says how files keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
+  std::string base = {};  ///< folder of the weights that the checkpoint lacks; "": the one that it names
+  /// Parameters of a folder of PEFT's and of the model that it belongs to (`base`); none: a checkpoint is
+  /// exported.
+  std::vector<ParameterShape> parameters = {};
 };
 
 /// A small file beside the weights.
@@ -49,8 +55,8 @@ struct Exported {
 
 /// Writes model.safetensors, or model-0000k-of-0000n.safetensors and model.safetensors.index.json, and the
 /// side files. For adapters writes adapter_model.safetensors, adapter_config.json and the side files. A
-/// merged weight is W + alpha / rank * B A, with products and sums in fp64, rounded to fp32 and then to the
-/// dtype.
+/// merged weight is W + scale * B A (config::adapter_scale), with products and sums in fp64, rounded to fp32
+/// and then to the dtype.
 ///
 /// Collective over MPI_COMM_WORLD; side files are taken from rank 0. Each rank writes a contiguous part of
 /// the bytes, verifies the checksums of what it reads, and holds one block of the weights at a time; with

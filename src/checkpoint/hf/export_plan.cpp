@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "checkpoint/hf/adapters.hpp"
 #include "checkpoint/hf/tensor_parts.hpp"
 #include "config/adapters.hpp"
+#include "config/hf/peft_config.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
-
-constexpr std::size_t named_parameters = 3;  ///< most parameters that a message names
 
 void add(ExportPlan& plan, const std::string& name, const Shape& shape, DType dtype,
          TensorSource source = {}) {
@@ -53,18 +53,41 @@ void add_model(ExportPlan& plan, const Catalog& catalog, const Adapters& adapter
     add(plan, name, {}, options.dtype, {.value = value});
 }
 
-void require_base_frozen(const Catalog& catalog, const std::string& checkpoint) {
-  std::string trained;
-  std::size_t count = 0;
-  for (const ParameterEntry& p : catalog.parameters) {
-    if (is_adapter(p.name) || p.frozen) continue;
-    if (++count <= named_parameters) trained += (count > 1 ? ", " : "") + p.name;
+/// Returns why PEFT's folder cannot hold a parameter that was trained itself, or "". PEFT keeps whole
+/// modules, and finds these by name.
+std::string why_not_whole(const Catalog& catalog, const ParameterEntry& trained, const TensorPart& part,
+                          const Adapters& adapters) {
+  const std::string module = config::module_of(trained.name);
+  if (part.tensors.front() != trained.name || config::names_experts(trained.name))
+    return fmt::format("Hugging Face's model keeps it in {}", part.tensors.front());
+  if (adapters.of_weight.contains(module + std::string(config::weight_ending)))
+    return "its layer has adapters too";
+  for (const ParameterEntry& p : catalog.parameters)
+    if (p.frozen && config::module_of(p.name) == module) return fmt::format("{} was not trained", p.name);
+  if (trained.name == config::embedding_weight &&
+      std::ranges::count(catalog.parameters, config::head_weight, &ParameterEntry::name) == 0)
+    return "the head is tied to it";
+  return "";
+}
+
+/// Adds the parameters of the model that were trained besides the adapters, as PEFT's modules_to_save.
+void add_whole(ExportPlan& plan, const Catalog& catalog, const Adapters& adapters,
+               const std::string& checkpoint, const ExportOptions& options) {
+  const auto named = named_shapes(catalog.parameters);
+  const auto forms = tensor_forms(named, options.architecture);
+  for (std::size_t p = 0; p < forms.size(); ++p) {
+    const ParameterEntry& trained = catalog.parameters[p];
+    if (trained.frozen || is_adapter(trained.name)) continue;
+    const std::string why = why_not_whole(catalog, trained, forms[p].front(), adapters);
+    REQUIRE(why.empty(),
+            "{}: {} was trained besides the adapters (model.trainable), and PEFT's form of it "
+            "(modules_to_save) cannot hold it: {}; export the merged model instead",
+            checkpoint, trained.name, why);
+    TensorSource source;
+    source.parts.push_back({.parameter = static_cast<std::int64_t>(p), .count = elements(trained.shape)});
+    add(plan, fmt::format("{}{}", config::peft_prefix, trained.name), trained.shape, options.dtype,
+        std::move(source));
   }
-  REQUIRE(
-      count == 0,
-      "{}: {} parameters of the model were trained besides the adapters (model.trainable), which adapters "
-      "alone do not hold: {}{}; export the merged model instead",
-      checkpoint, count, trained, count > named_parameters ? ", ..." : "");
 }
 
 /// Requires that each adapter is of a module that Hugging Face's model has. PEFT finds modules by name.
@@ -117,9 +140,6 @@ void share_out(ExportPlan& plan, std::int64_t max_bytes) {
 
 ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, const ExportOptions& options) {
   ExportPlan plan;
-  const auto model = std::ranges::find(catalog.states, "model", &StateEntry::name);
-  REQUIRE(model != catalog.states.end(), "{}: holds no weights", checkpoint);
-  plan.state = model - catalog.states.begin();
   const Adapters adapters = find_adapters(catalog, checkpoint);
   plan.rank = adapters.rank;
   if (options.content == ExportContent::model) {
@@ -128,9 +148,9 @@ ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, co
     return plan;
   }
   REQUIRE(plan.rank > 0, "{}: holds no adapters (lora.rank = 0): export the model instead", checkpoint);
-  require_base_frozen(catalog, checkpoint);
   require_own_modules(catalog, adapters, checkpoint, options);
   add_adapters(plan, catalog, options);
+  add_whole(plan, catalog, adapters, checkpoint, options);
   plan.files.push_back({"adapter_model.safetensors", 0, plan.tensors.size()});
   plan.adapter_config = adapter_config(catalog, adapters, options.adapters);
   return plan;

@@ -1,5 +1,6 @@
 #pragma once
 // Internal to checkpoint. Plans which tensors an export writes into which files, and what they are made of.
+// Says what an export reads these from.
 
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,17 @@
 #include "files/safetensors.hpp"
 
 namespace ztrain::checkpoint {
+
+/// The weights that an export reads.
+class ExportSource {
+ public:
+  virtual ~ExportSource() = default;
+  virtual const Catalog& catalog() const = 0;
+  /// Reads row-major elements [begin, begin + count) of a parameter, at most block_elements of them, as
+  /// `dtype`. parameter: its place in the catalog. Throws Error that names the folder.
+  virtual void read(std::int64_t parameter, std::int64_t begin, std::int64_t count, std::byte* to,
+                    DType dtype) = 0;
+};
 
 /// Places in the catalog of the factors of a layer's adapter: A [rank, k], B [n, rank].
 struct AdapterPair {
@@ -45,13 +57,12 @@ struct ExportPlan {
   std::vector<SafeTensor> tensors;  ///< their `begin` is not set
   std::vector<TensorSource> sources;
   std::vector<PlannedFile> files;
-  std::int64_t state = 0;  ///< state of the weights in the catalog
-  std::int64_t rank = 0;   ///< rank of the adapters; 0: there are none
+  std::int64_t rank = 0;  ///< rank of the adapters; 0: there are none
   std::int64_t bytes = 0;
   std::string adapter_config;  ///< text of adapter_config.json; "": none is written
 };
 
-/// Plans an export. Throws Error naming the checkpoint for what cannot be exported.
+/// Plans an export. Throws Error naming the folder for what cannot be exported.
 ExportPlan plan_export(const Catalog& catalog, const std::string& checkpoint, const ExportOptions& options);
 
 }  // namespace ztrain::checkpoint

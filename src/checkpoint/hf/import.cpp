@@ -6,32 +6,31 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/added_rows.hpp"
+#include "checkpoint/hf/base_weights.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "checkpoint/host_window.hpp"
 #include "config/architectures.hpp"
-#include "config/fields/model_keys.hpp"
+#include "config/hf/peft_config.hpp"
 #include "config/hf/starting_point.hpp"
+#include "config/validate/validate.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t named_of_each = 10;  ///< most tensors that a message names
-
-/// Returns text such as "3 are missing: a, b, c"; "" for none.
+/// Returns text such as "2 tensors are missing:", and each on a line; "" for none.
 std::string listing(const std::vector<std::string>& names, const char* what) {
   if (names.empty()) return "";
-  const std::vector<std::string> first(
-      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(named_of_each, names.size())));
-  return fmt::format("\n  {} {}: {}{}", names.size(), what, fmt::join(first, ", "),
-                     names.size() > first.size() ? ", ..." : "");
+  return fmt::format("\n  {} {} {}:{}", count_text(std::ssize(names), "tensor"),
+                     names.size() == 1 ? "is" : "are", what, list_lines(names, 4));
 }
 
 struct Opened {
@@ -58,7 +57,9 @@ bool may_be_left(WeightSource& files, const std::string& name, const config::Arc
 /// further tokens.
 bool is_of_further_layer(const std::string& name, std::span<const ParameterShape> parameters,
                          const config::Architecture* architecture) {
-  if (architecture == nullptr || config::find_hf(*architecture, config::further_layers) == nullptr)
+  constexpr auto may_have = config::KeyRole::further_layers;
+  if (architecture == nullptr ||
+      std::ranges::count(architecture->keys, may_have, &config::ModelKey::role) == 0)
     return false;
   const auto layer_of = [](std::string_view tensor) {
     constexpr std::string_view prefix = "model.layers.";
@@ -72,7 +73,7 @@ bool is_of_further_layer(const std::string& name, std::span<const ParameterShape
 std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
                                              std::span<const ParameterShape> parameters,
                                              const ImportOptions& options) {
-  auto source = open_weights(folder);
+  auto source = open_weights(folder, options.base);
   if (options.added.count == 0) return source;
   const auto* architecture = config::is_checkpoint(folder) ? nullptr : options.architecture;
   const bool tied = std::ranges::count(parameters, config::head_weight, &ParameterShape::name) == 0;
@@ -85,9 +86,25 @@ std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
   return with_added_rows(std::move(source), options.added, std::move(names));
 }
 
+Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> parameters,
+                       const ImportOptions& options);
+
+/// Opens a folder of PEFT's, and the model that it belongs to (ImportOptions::base).
+Opened open_peft(const fs::path& folder, std::span<const ParameterShape> parameters,
+                 const ImportOptions& options) {
+  std::vector<ParameterShape> of_model(parameters.begin(), parameters.end());
+  std::erase_if(of_model, [](const ParameterShape& p) { return p.adapter; });
+  ImportOptions of_base = options;
+  of_base.base.clear();
+  Opened opened = open_parameters(options.base, of_model, of_base);
+  opened.source = with_peft(folder, parameters, options.architecture, std::move(opened.source));
+  return opened;
+}
+
 /// Opens a folder. Requires that it holds the parameters, with their shapes, and nothing else.
 Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> parameters,
                        const ImportOptions& options) {
+  if (config::is_peft_folder(folder)) return open_peft(folder, parameters, options);
   Opened opened{open_with_rows(folder, parameters, options), {}};
   const config::Architecture* architecture = options.architecture;
   WeightSource& files = *opened.source;
@@ -117,9 +134,9 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
         !is_of_further_layer(name, parameters, architecture))
       unexpected.push_back(name);
   REQUIRE(missing.empty() && misshapen.empty() && unexpected.empty(),
-          "model.from: '{}' does not hold the tensors of the model:{}{}{}\n{}", folder.string(),
-          listing(missing, "missing"), listing(unexpected, "unexpected"),
-          listing(misshapen, "of another shape"), files.advice());
+          "model.from: '{}' does not hold the {} of the model:{}{}{}\n{}", folder.string(),
+          count_text(std::ssize(known), "tensor"), listing(missing, "missing"),
+          listing(unexpected, "unexpected"), listing(misshapen, "of another shape"), files.advice());
   opened.source = with_parts(std::move(opened.source), named, parts);
   return opened;
 }
@@ -180,8 +197,8 @@ class TiedHead {
 class Importer {
  public:
   Importer(WeightSource& source, TiedHead& head, const fs::path& folder, const Place& place,
-           const ImportOptions& options)
-      : source_(source), head_(head), folder_(folder), place_(place), options_(options) {}
+           const ImportOptions& options, ValueHashes* base)
+      : source_(source), head_(head), folder_(folder), place_(place), options_(options), base_(base) {}
 
   void count(const StateShard& shard) {
     for (const Piece& piece : pieces(shard))
@@ -197,11 +214,11 @@ class Importer {
       const std::int64_t at = (piece.flat_begin - begin) * size;
       window.zero(written, at);
       written = at + piece.count * size;
-      const ParameterShape& p = parameter(piece);
-      const int part = part_of(p.slice, place_.at);
+      const int part = part_of(parameter(piece).slice, place_.at);
+      is_owned_ = owns(place_.at, unit, parameter(piece));
       for (const LogicalRun& run :
            place_.layout->logical_runs(piece.parameter, part, piece.slice_begin, piece.count))
-        copy(p.name, run, window, at + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
+        copy(piece, run, window, at + (run.slice_begin - piece.slice_begin) * size, shard.dtype);
     }
     window.flush();
     window.zero(written, unit.shard_elements * size);
@@ -221,8 +238,8 @@ class Importer {
   }
 
   /// begin counts bytes of the shard before the run.
-  void copy(const std::string& name, const LogicalRun& run, HostWindow& window, std::int64_t begin,
-            DType dtype) {
+  void copy(const Piece& piece, const LogicalRun& run, HostWindow& window, std::int64_t begin, DType dtype) {
+    const std::string& name = parameter(piece).name;
     const std::int64_t size = source_.element_size(name, dtype);
     for (std::int64_t i = 0, end = 0; i < run.count; i += block_elements, begin = end) {
       const std::int64_t n = std::min(block_elements, run.count - i);
@@ -232,9 +249,16 @@ class Importer {
       source_.read(name, run.logical_begin + i, n, to, dtype);
       require_computable(name, run.logical_begin + i, to, n, dtype);
       if (head_.is_of(name)) head_.require_same(run.logical_begin + i, n);
+      if (is_owned_) hash(piece, run.logical_begin + i, n, to, dtype);
       done_ += n * size;
       if (options_.progress) options_.progress(done_, total_);
     }
+  }
+
+  void hash(const Piece& piece, std::int64_t begin, std::int64_t count, const std::byte* data, DType dtype) {
+    if (base_ != nullptr) base_->add(ztrain::at(piece.parameter), begin, count, data, dtype);
+    if (options_.frozen != nullptr && !parameter(piece).trainable)
+      options_.frozen->add(ztrain::at(piece.parameter), begin, count, data, dtype);
   }
 
   /// Throws Error if a weight becomes infinite in the dtype that the model computes with. The shards may be
@@ -260,37 +284,58 @@ class Importer {
   const fs::path& folder_;
   const Place& place_;
   const ImportOptions& options_;
+  ValueHashes* base_;      ///< null: the source is no checkpoint that lacks its base
+  bool is_owned_ = false;  ///< whether this rank owns the piece that is read
   std::vector<std::byte> rounded_;
   std::int64_t done_ = 0, total_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_weights(const fs::path& folder) {
-  return config::is_checkpoint(folder) ? open_checkpoint_weights(folder) : open_safetensors_folder(folder);
+std::unique_ptr<WeightSource> open_weights(const fs::path& folder, const std::string& base) {
+  return config::is_checkpoint(folder) ? open_checkpoint_weights(folder, base)
+                                       : open_safetensors_folder(folder);
 }
 
-AddedRows added_rows(const config::Deck& deck) {
+std::unique_ptr<WeightSource> open_model_weights(const fs::path& folder,
+                                                 std::span<const ParameterShape> parameters,
+                                                 const ImportOptions& options) {
+  return open_parameters(folder, parameters, options).source;
+}
+
+ImportOptions import_options(const config::Deck& deck) {
   const config::Model& m = deck.model;
-  return {m.add_tokens, m.new_rows == "normal", m.initializer_range,
-          static_cast<std::uint64_t>(deck.run.seed)};
-}
-
-std::string drawn_parameters(const config::Model& model) {
-  const config::BlockStyle& style = config::find_architecture(model.family).style;
-  return model.upcycled ? fmt::format("*.mlp.{}.weight", style.router) : "";
+  const config::Architecture& architecture = config::find_architecture(m.family);
+  return {.computed = deck.precision.parameters,
+          .leaves_head = config::is_explicit(deck, "model.tie_word_embeddings"),
+          .added = {m.add_tokens, m.new_rows == "normal", m.initializer_range,
+                    static_cast<std::uint64_t>(deck.run.seed)},
+          // The routers, if model.from is a dense model.
+          .may_lack = m.upcycled ? fmt::format("*.mlp.{}.weight", architecture.style.router) : "",
+          .architecture = &architecture,
+          .base = m.base};
 }
 
 Imported import_weights(const fs::path& folder, const Place& place, std::span<const StateShard> shards,
                         const ImportOptions& options) {
   auto [source, absent] = open_parameters(folder, place.layout->parameters(), options);
-  Imported imported{0, std::move(absent)};
+  Imported imported{0, std::move(absent), {}};
+  if (config::is_checkpoint(folder))
+    imported.base = base_to_read(folder, place.layout->parameters(), options.base);
   TiedHead head(*source, folder, place.layout->parameters(), options);
-  Importer importer(*source, head, folder, place, options);
+  Importer importer(*source, head, folder, place, options, imported.base ? &imported.base->hashes : nullptr);
   for (const StateShard& shard : shards) importer.count(shard);
   for (const StateShard& shard : shards) importer.fill(shard);
   imported.bytes = importer.done();
   return imported;
+}
+
+ReadParameter open_elements(const fs::path& folder, std::span<const ParameterShape> parameters,
+                            const ImportOptions& options) {
+  const std::shared_ptr<WeightSource> source = open_parameters(folder, parameters, options).source;
+  return [source](const std::string& name, std::int64_t begin, std::int64_t count, float* to) {
+    source->read(name, begin, count, reinterpret_cast<std::byte*>(to), DType::f32);
+  };
 }
 
 std::int64_t require_weights(const fs::path& folder, std::span<const ParameterShape> parameters,

@@ -1,36 +1,42 @@
 #pragma once
 // Reads weights to start from into the shards of a run: from a Hugging Face model's folder
-// (model.safetensors, or the files that model.safetensors.index.json names), or from a checkpoint, of which
-// only the weights are read. Reads by pread, not by a mapping, which would answer a file that shrinks with a
-// signal instead of an error.
+// (model.safetensors, or the files that model.safetensors.index.json names), from a checkpoint, of which only
+// the weights are read, or from a folder of PEFT's with the model that it belongs to. Reads by pread, not by
+// a mapping, which would answer a file that shrinks with a signal instead of an error.
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/weight_form.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/frozen_base.hpp"
+#include "checkpoint/value_hashes.hpp"
 #include "config/architectures.hpp"
 #include "config/deck.hpp"
 
 namespace ztrain::checkpoint {
+
+/// Ways to give a folder of frozen weights that is not the one that a checkpoint names, for messages.
+inline constexpr const char* base_options = "--base of this command, or model.base of a deck";
+
+/// What an import has read of the frozen weights that a checkpoint does not hold (FrozenBase).
+struct BaseRead {
+  std::string folder;
+  ValueHashes hashes;  ///< of the parts that this rank owns
+};
 
 struct Imported {
   std::int64_t bytes = 0;  ///< stored bytes of tensors that this rank has read
   /// Parameters that are drawn, since the folder lacks them: adapters, and routers of a mixture of experts
   /// that starts from a dense model. Their elements are zero.
   std::vector<std::string> absent;
-};
-
-/// Rows that embedding and head get behind those of the folder.
-struct AddedRows {
-  std::int64_t count = 0;
-  bool drawn =
-      false;  ///< drawn with standard deviation `std` from `seed`; else the mean of the folder's rows
-  double std = 0;
-  std::uint64_t seed = 0;
+  std::optional<BaseRead> base = {};  ///< of a checkpoint that lacks its base; see require_same_base
 };
 
 struct ImportOptions {
@@ -44,13 +50,13 @@ struct ImportOptions {
   /// Says how the files of a Hugging Face folder keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
   Progress progress = {};
+  /// Folder of the weights that a checkpoint or PEFT's folder lacks; "": that which the checkpoint names.
+  std::string base = {};
+  ValueHashes* frozen = nullptr;  ///< gets what this rank owns of parameters that are not trained
 };
 
-/// Returns the rows that a deck adds (model.add_tokens).
-AddedRows added_rows(const config::Deck& deck);
-
-/// Returns ImportOptions::may_lack of a deck: the routers if model.from is a dense model.
-std::string drawn_parameters(const config::Model& model);
+/// Returns the options with which a run of this deck reads model.from.
+ImportOptions import_options(const config::Deck& deck);
 
 /// Fills the "model" shards from a folder; padding becomes zero. Not collective. Each rank reads the headers
 /// or the index, and of the tensors the bytes of its own slices, through one block of memory; it touches no
@@ -65,6 +71,14 @@ std::string drawn_parameters(const config::Model& model);
 /// that are or become NaN or infinite, with the tensor's name; and for a tied head that is not the embedding.
 Imported import_weights(const std::filesystem::path& folder, const Place& place,
                         std::span<const StateShard> shards, const ImportOptions& options = {});
+
+/// Gives elements [begin, begin + count) of a parameter, row-major, at most 2^20 at once.
+using ReadParameter =
+    std::function<void(const std::string& name, std::int64_t begin, std::int64_t count, float* to)>;
+/// Opens a folder as import_weights does, for parameters that become no shards as they are. Throws what
+/// import_weights throws, and so do the calls of the result.
+ReadParameter open_elements(const std::filesystem::path& folder, std::span<const ParameterShape> parameters,
+                            const ImportOptions& options = {});
 
 /// Checks what import_weights checks before it reads a weight: the files, their headers, and all names,
 /// shapes and dtypes. Also compares a tied head. Returns the bytes of the parameters that the folder has.

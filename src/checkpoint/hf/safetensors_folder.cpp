@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "base/text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/weight_source.hpp"
 #include "config/architectures.hpp"
@@ -36,9 +37,9 @@ std::string advice_on(const fs::path& folder) {
 
 class SafetensorsFolder : public WeightSource {
  public:
-  explicit SafetensorsFolder(const fs::path& folder) : folder_(folder) {
-    if (file_exists(folder / single_safetensors, "model.from")) {
-      add(single_safetensors);
+  SafetensorsFolder(const fs::path& folder, const char* single) : folder_(folder) {
+    if (file_exists(folder / single, "model.from")) {
+      add(single);
       join_scales();
       return;
     }
@@ -48,12 +49,13 @@ class SafetensorsFolder : public WeightSource {
     const auto file_of = parse_safetensors_index(read_file(index, largest_index), index.string());
     std::set<std::string> files;
     for (const auto& [name, file] : file_of) files.insert(file);
-    for (const std::string& file : files) {
-      REQUIRE(file_exists(folder / file, "model.from"),
-              "{}: says that weights are in {}, which is not there; {}", index.string(),
-              printable(file, most_quoted), folder_advice);
-      add(file, file_of);
-    }
+    std::vector<std::string> absent;
+    for (const std::string& file : files)
+      if (!file_exists(folder / file, "model.from")) absent.push_back(printable(file, most_quoted));
+    REQUIRE(absent.empty(), "{}: {} of the {} that it says weights are in {} not there:{}\n{}",
+            index.string(), absent.size(), count_text(std::ssize(files), "file"),
+            absent.size() == 1 ? "is" : "are", list_lines(absent, 2), folder_advice);
+    for (const std::string& file : files) add(file, file_of);
     for (const auto& [name, file] : file_of) {
       const auto at = entries_.find(name);
       REQUIRE(at != entries_.end() && files_[at->second.file].path() == folder / file,
@@ -175,8 +177,8 @@ class SafetensorsFolder : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_safetensors_folder(const fs::path& folder) {
-  return std::make_unique<SafetensorsFolder>(folder);
+std::unique_ptr<WeightSource> open_safetensors_folder(const fs::path& folder, const char* single) {
+  return std::make_unique<SafetensorsFolder>(folder, single);
 }
 
 }  // namespace ztrain::checkpoint

@@ -12,9 +12,14 @@
 
 #include "base/dtype.hpp"
 #include "base/shape.hpp"
+#include "checkpoint/hf/import.hpp"
 #include "checkpoint/hf/tensor_parts.hpp"
+#include "files/safetensors.hpp"
+#include "layout/layout.hpp"
 
 namespace ztrain::checkpoint {
+
+struct ImportOptions;
 
 class WeightSource {
  public:
@@ -41,16 +46,37 @@ class WeightSource {
 inline constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
 /// Opens a folder and reads the headers or the index. Throws Error for a folder that is neither, and for
-/// broken ones.
-std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder);
+/// broken ones. base: as ImportOptions::base.
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder, const std::string& base = "");
 
-std::unique_ptr<WeightSource> open_safetensors_folder(const std::filesystem::path& folder);
-std::unique_ptr<WeightSource> open_checkpoint_weights(const std::filesystem::path& folder);
+/// single: name of the file if the folder has one file of tensors.
+std::unique_ptr<WeightSource> open_safetensors_folder(const std::filesystem::path& folder,
+                                                      const char* single = single_safetensors);
+std::unique_ptr<WeightSource> open_checkpoint_weights(const std::filesystem::path& folder,
+                                                      const std::string& base);
+
+/// Opens a folder that holds these parameters, as import_weights does, which says what it throws. The source
+/// has them by their names.
+std::unique_ptr<WeightSource> open_model_weights(const std::filesystem::path& folder,
+                                                 std::span<const ParameterShape> parameters,
+                                                 const ImportOptions& options);
+
+/// Returns the weights of PEFT's folder: `base` with its adapters, and with the parameters of the model that
+/// it holds instead. Throws Error that names tensors of adapters that are missing, of another shape, or of no
+/// parameter.
+std::unique_ptr<WeightSource> with_peft(const std::filesystem::path& folder,
+                                        std::span<const ParameterShape> parameters,
+                                        const config::Architecture* architecture,
+                                        std::unique_ptr<WeightSource> base);
 
 /// Returns a source whose tensors are the parameters, read as parts of the tensors of `files`, and those
 /// tensors under their own names. Reads a transposed parameter by blocks, of which one is held.
 std::unique_ptr<WeightSource> with_parts(std::unique_ptr<WeightSource> files,
                                          std::span<const NamedShape> parameters,
                                          std::span<const TensorPart> parts);
+
+/// Returns a source whose elements of the parameters that are named are what their codes say.
+std::unique_ptr<WeightSource> with_codes(std::unique_ptr<WeightSource> source,
+                                         const QuantizedNames& quantized);
 
 }  // namespace ztrain::checkpoint

@@ -59,4 +59,11 @@ std::string hf_classes() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+std::string upcycled_families() {
+  std::vector<std::string> pairs;
+  for (const Architecture& a : architectures())
+    if (!a.dense.empty()) pairs.push_back(fmt::format("{}: {}", a.family, a.dense));
+  return fmt::format("{}", fmt::join(pairs, ", "));
+}
+
 }  // namespace ztrain::config

@@ -75,7 +75,7 @@ std::vector<Architecture> deepseek() {
        .style = style,
        .files = expert_files(),
        .keys = keys({must_say("rope_interleave", "true"),
-                     {.hf = further_layers, .standard = "0", .role = KeyRole::dropped},
+                     {.hf = "num_nextn_predict_layers", .standard = "0", .role = KeyRole::further_layers},
                      {"model.scoring_func", "scoring_func", R"("sigmoid")", KeyRole::fixed},
                      {"model.topk_method", "topk_method", R"("noaux_tc")", KeyRole::fixed},
                      experts("n_routed_experts", "256"),

@@ -31,6 +31,9 @@ constexpr std::array section_rows{
     SectionRow{"lora",
                "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
                "trained."},
+    SectionRow{"loss", "The loss of tokens."},
+    SectionRow{"preference",
+               "A loss on pairs of answers, a chosen one and a rejected one. The names are those of TRL."},
     SectionRow{"batch", "Batch sizes, in sequences."},
     SectionRow{"mesh",
                "Degrees of the mesh axes. The product of all but mesh.expert is the number of ranks."},
@@ -93,10 +96,11 @@ std::vector<Field> with_families(std::vector<Field> table) {
 const std::vector<Field>& fields() {
   using namespace rows;
   static const std::vector<Field> table = with_families(
-      joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(),
-             batch_and_degrees(), pipeline(), context_and_tensor(), strategy(), gathering(), grouping(),
-             precision(), loss_scaling(), recompute(), offload(), optimization(), checkpoint(), operation(),
-             watchdog(), size_of_machine(), speed_of_machine(), device(), debug()));
+      joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(), loss(),
+             preference(), batch_and_degrees(), pipeline(), context_and_tensor(), strategy(), gathering(),
+             grouping(), precision(), loss_scaling(), recompute(), offload(), optimization(), checkpoint(),
+             resume_and_export(), operation(), watchdog(), size_of_machine(), speed_of_machine(), device(),
+             debug()));
   return table;
 }
 
@@ -145,6 +149,7 @@ std::string legal_text(const Field& field) {
                        : !legal.or_ending.empty() ? fmt::format(", or a file *{}", legal.or_ending)
                                                   : "");
   }
+  if (legal.whole_from_one) return "an integer, 0 or more, or a share below 1";
   constexpr std::array things{
       "a string",          "an integer",  "a number",
       "true or false",     "a dtype",     "a list of strings",

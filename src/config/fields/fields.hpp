@@ -43,6 +43,7 @@ struct Legal {
   bool open_most = false;              ///< whether most itself is illegal
   bool minus_one = false;              ///< whether -1 is legal too
   std::int64_t multiple = 1;           ///< whole numbers are multiples of this
+  bool whole_from_one = false;         ///< whether numbers of 1 and more are whole, and others shares
   std::vector<std::string> choices{};  ///< legal words, in any case; empty: any text
   Spellings aliases{};                 ///< spellings that are legal too
   /// Spellings of other programs that are understood but not documented. true and false may be TOML's
@@ -56,6 +57,10 @@ struct Legal {
   std::string or_ending{};
 };
 
+/// Whether a key's value may differ from the checkpoint's when a run goes on: never, if checkpoint.override
+/// names it, or always.
+enum class OnResume : std::uint8_t { never, on_request, free };
+
 /// Whether a key's strings are paths that a run reads, or that it writes: `${VAR}` is expanded in both.
 enum class PathKind : std::uint8_t { none, read, written };
 
@@ -65,10 +70,11 @@ struct Field {
   std::string standard;  ///< the default, as TOML; empty: the key must be given
   std::string unit;      ///< empty: none
   Legal legal;
-  std::string doc;              ///< sentences
-  bool free_on_resume = false;  ///< whether it may differ from the checkpoint's value
-  bool numeric = false;         ///< whether it shapes the computed numbers, and so is part of the deck's hash
+  std::string doc;  ///< sentences
+  OnResume on_resume = OnResume::never;
+  bool numeric = false;  ///< whether it shapes the computed numbers, and so is part of the deck's hash
   PathKind path = PathKind::none;
+  std::string_view only_on{};  ///< "CPU" or "GPU" if the key has no effect on others
   std::string example{};  ///< value for the template, as TOML, if the default would not make a usable deck
 
   std::string section() const { return key.substr(0, key.find('.')); }

@@ -36,9 +36,10 @@ std::vector<Field> mixture() {
                "from all experts. greedy has no groups."}),
       numeric({KEY_OF(model, topk_group), "0", "", between(0, most_groups),
                "Number of groups from which a token chooses its experts."}),
-      numeric({KEY_OF(model, router_aux_loss_coef), "0", "", from(0),
-               "Coefficient of the loss that balances the experts; see experts.balance. If it is not given, "
-               "it is what model.from or the family has."}),
+      on_request(numeric(
+          {KEY_OF(model, router_aux_loss_coef), "0", "", from(0),
+           "Coefficient of the loss that balances the experts; see experts.balance. If it is not given, "
+           "it is what model.from or the family has."})),
       numeric({KEY_OF(model, decoder_sparse_step), "1", "layers", between(1, 1000),
                "Layers whose number, counted from 1, is a multiple of it have experts. "
                "The others have a dense feed-forward of model.intermediate_size."}),
@@ -51,21 +52,24 @@ std::vector<Field> mixture() {
 
 std::vector<Field> experts() {
   return {
-      numeric(
+      on_request(numeric(
           {KEY_OF(experts, balance), R"("model")", "", one_of({"model", "sequence", "global", "none"}),
            "The loss that balances the experts; its coefficient is model.router_aux_loss_coef. model: over "
            "the tokens of a micro-batch and of all layers together, as transformers computes it (Fedus et "
            "al., \"Switch transformers\", 2021). sequence: over those of each sequence and layer "
            "(DeepSeek-V2, section 2.2.3; DeepSeek-V3). global: as model, over the micro-batches that all "
-           "ranks have at once (Qiu et al., \"Demons in the detail\", 2025). none: no such loss."}),
-      numeric({KEY_OF(experts, z_loss), "0", "", between(0, 1e3),
-               "Coefficient of a loss that keeps the routers' logits small: the mean of logsumexp(logits)^2 "
-               "(Zoph et al., \"ST-MoE\", 2022). 0: none."}),
-      numeric({KEY_OF(experts, bias_update_speed), "0", "", between(0, 1),
-               "Balance without a loss (Wang et al., 2024; DeepSeek-V3, section 2.1.2): each step that is "
-               "taken adds it to the bias of every expert that fewer tokens of the step chose than the mean "
-               "of its layer, and subtracts it from those that more chose (deepseek_v3). 0: the biases "
-               "stay."}),
+           "ranks have at once (Qiu et al., \"Demons in the detail\", 2025). none: no such loss."})),
+      on_request(numeric(
+          {KEY_OF(experts, z_loss), "0", "", between(0, 1e3),
+           "Coefficient of a loss that keeps the routers' logits small: the mean of logsumexp(logits)^2 "
+           "(Zoph et al., \"ST-MoE\", 2022). 0: none."})),
+      on_request(numeric(
+          {KEY_OF(experts, bias_update_speed), "0", "", between(0, 1),
+           "Balance without a loss (Wang et al., 2024; DeepSeek-V3, section 2.1.2): each step that is "
+           "taken adds it to the bias of every expert that fewer tokens of the step chose than the mean "
+           "of its layer, and subtracts it from those that more chose. Only models whose "
+           "model.topk_method is noaux_tc have these biases. 0: the biases "
+           "stay."})),
       free({KEY_OF(experts, capacity), "0", "even shares", between(0, 1e3),
             "With mesh.expert > 1: room for the rows that a rank sends to each rank of its group, in even "
             "shares of its rows (1.5: half more than if all experts were chosen equally often). No row is "

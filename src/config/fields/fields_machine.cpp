@@ -59,37 +59,41 @@ std::vector<Field> speed_of_machine() {
 
 std::vector<Field> device() {
   return {
-      free({KEY_OF(device, communicator), R"("auto")", "", one_of({"auto", "nccl", "mpi"}),
-            "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
-            "for several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."}),
-      numeric({KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
-               "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then a sum in fp32 "
-               "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
-               "nodes. nccl: its own reduction, which rounds at every hop; CPU ranks then sum in rank order "
-               "whatever "
-               "the nodes. fp32 gradients are reduced by NCCL either way."}),
-      free(
+      on_gpus(free(
+          {KEY_OF(device, communicator), R"("auto")", "", one_of({"auto", "nccl", "mpi"}),
+           "nccl: GPUs exchange data themselves. mpi: through the hosts' memory, for sites without NCCL and "
+           "for several ranks on one GPU. auto: nccl where each rank of a node has a GPU of its own."})),
+      on_request(numeric(
+          {KEY_OF(device, reduction), R"("fp32_sum")", "", one_of({"fp32_sum", "nccl"}),
+           "How NCCL reduces gradients that travel in 16 bits. fp32_sum: an exchange, then a sum in fp32 "
+           "in rank order, as CPU ranks do it; over several nodes within each node first, then over the "
+           "nodes. nccl: its own reduction, which rounds at every hop; CPU ranks then sum in rank order "
+           "whatever "
+           "the nodes. fp32 gradients are reduced by NCCL either way."})),
+      on_gpus(free(
           {KEY_OF(device, nccl_max_ctas), "16", "multiprocessors", between(0, 64),
            "Multiprocessors that a collective of NCCL's may take from products (NCCL_MAX_CTAS); products are "
            "chosen for those that are left. 0: NCCL's choice, and products count on all. The order in which "
-           "NCCL adds fp32 gradients may depend on it."}),
-      free({KEY_OF(device, nccl_max_ctas_pairs), "4", "multiprocessors", between(0, 64),
-            "Multiprocessors that a message between pipeline stages may take. Its kernel may wait long for "
-            "the "
-            "other stage. 0: NCCL's choice."}),
-      free({KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
-            "Capture the step once and replay it. compute: the stretches between communications. step: all "
-            "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "
-            "the host (offload.optimizer_on)."}),
-      free(numeric(
+           "NCCL adds fp32 gradients may depend on it."})),
+      on_gpus(free(
+          {KEY_OF(device, nccl_max_ctas_pairs), "4", "multiprocessors", between(0, 64),
+           "Multiprocessors that a message between pipeline stages may take. Its kernel may wait long for "
+           "the "
+           "other stage. 0: NCCL's choice."})),
+      on_gpus(free(
+          {KEY_OF(device, cuda_graphs), R"("none")", "", one_of({"none", "compute", "step"}),
+           "Capture the step once and replay it. compute: the stretches between communications. step: all "
+           "of it, NCCL inside; between nodes its messages may then wait for optimizer steps on "
+           "the host (offload.optimizer_on)."})),
+      on_cpus(free(numeric(
           {KEY_OF(device, bf16_products), R"("auto")", "", one_of({"auto", "native", "fp32"}),
            "How CPUs form products of bf16 matrices, attention's among them. native: by "
            "instructions for them (AVX512-BF16, "
            "AMX). fp32: from panels widened to fp32, which any processor has, multiplied as "
            "fp32_products says. auto: what is faster "
            "on rank 0's kind of processor, for all ranks. Results differ in the last bits, and a "
-           "resumed run says where the way is another than that of the run before. GPUs take no notice."})),
-      free(numeric(
+           "resumed run says where the way is another than that of the run before. GPUs take no notice."}))),
+      on_cpus(free(numeric(
           {KEY_OF(device, fp32_products), R"("auto")", "", one_of({"auto", "native", "bf16x6"}),
            "How CPUs form products of fp32 matrices. native: by fused multiply-adds. bf16x6: by AMX: "
            "each number is the sum of three bf16, and six products of these are added, with errors "
@@ -97,15 +101,17 @@ std::vector<Field> device() {
            "shared machine others may hold AMX back: compare with native (ztrain bench). auto: "
            "bf16x6 where rank 0's "
            "processor has AMX, for all ranks that have it. Results differ in the last bits, and a "
-           "resumed run says where the way is another than that of the run before. GPUs take no notice."})),
-      numeric({KEY_OF(device, tf32), "false", "", any(),
-               "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}),
-      numeric({KEY_OF(device, deterministic), "true", "", any(),
-               "Attention's backward sums in a fixed order: the same bits on every run, at some cost."}),
-      free(written_path(
+           "resumed run says where the way is another than that of the run before. GPUs take no notice."}))),
+      on_gpus(on_request(
+          numeric({KEY_OF(device, tf32), "false", "", any(),
+                   "Products of fp32 matrices round their inputs to tf32 and are several times as fast."}))),
+      on_gpus(on_request(numeric(
+          {KEY_OF(device, deterministic), "true", "", any(),
+           "Attention's backward sums in a fixed order: the same bits on every run, at some cost."}))),
+      on_gpus(free(written_path(
           {KEY_OF(device, algorithms), R"("")", "", any(),
            "File that keeps, per GPU model, which algorithm was the fastest for each matrix product, so that "
-           "only the first start measures. Empty: ztrain/algorithms.json in $XDG_CACHE_HOME or ~/.cache."})),
+           "only the first start measures. Empty: ztrain/algorithms.json in $XDG_CACHE_HOME or ~/.cache."}))),
   };
 }
 

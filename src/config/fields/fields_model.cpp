@@ -138,12 +138,19 @@ std::vector<Field> model() {
       free(read_path(
           {KEY_OF(model, from), R"("")", "", any(),
            "Folder of a Hugging Face model (" + hf_classes() +
-               "; config.json, and model.safetensors or its shards with model.safetensors.index.json), or "
-               "one checkpoint of ztrain (a folder step_N). It gives the family and the keys below: one that "
-               "is given too must agree. Of the models that a mixture of experts may start from (qwen3_moe: "
-               "qwen3, mixtral: mistral), model.family may be the mixture. A run that resumes no checkpoint "
-               "starts from its weights instead of "
-               "random ones, at step 0 and with an optimizer of its own. Empty: none."})),
+               "; config.json, and model.safetensors or its shards with model.safetensors.index.json), one "
+               "checkpoint of ztrain (a folder step_N), or adapters of PEFT's (adapter_config.json), which "
+               "give "
+               "[lora] too. It gives the family and the keys below: one that "
+               "is given too must agree. Of the models that a mixture of experts may start from (" +
+               upcycled_families() +
+               "), model.family may be the mixture. A run that resumes no checkpoint starts from its weights "
+               "instead of random ones, at step 0 and with an optimizer of its own. Empty: none."})),
+      free(read_path(
+          {KEY_OF(model, base), R"("")", "", any(),
+           "Folder of the weights that model.from lacks and was trained beside: of a checkpoint without "
+           "its frozen weights (checkpoint.frozen), or of PEFT's folder. Empty: the folder that it "
+           "names."})),
       free(
           {KEY_OF(model, trust_config), "false", "", any(),
            "Whether a config.json of model.from that names code of its own (auto_map), which ztrain does not "
@@ -186,9 +193,10 @@ std::vector<Field> lora() {
                "and lora_B [n, rank], and the layer computes x W^T + alpha / rank (x lora_A^T) lora_B^T. 0: "
                "no adapters."}),
       numeric({KEY_OF(lora, alpha), "16", "", above(0), "Scale of what the adapters add, times rank."}),
-      numeric({KEY_OF(lora, dropout), "0.0", "", below_one(),
-               "Share of the elements of an adapter's input that are zeroed while training. Adapters of "
-               "experts have none."}),
+      on_request(
+          numeric({KEY_OF(lora, dropout), "0.0", "", below_one(),
+                   "Share of the elements of an adapter's input that are zeroed while training. Adapters of "
+                   "experts have none."})),
       numeric({KEY_OF(lora, targets),
                R"(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])", "", any(),
                "Linear layers that get adapters: the last parts of their names, or patterns of the whole, "
@@ -196,9 +204,20 @@ std::vector<Field> lora() {
                "(this list, or with other names of the feed-forward's and of latent attention's). Experts "
                "get adapters if an entry names them, as \"mlp.experts.gate_up_proj\" and "
                "\"mlp.experts.down_proj\" do, PEFT's target_parameters. Routers get none."}),
+      numeric(
+          {KEY_OF(lora, rslora), "false", "", any(),
+           "Scale what the adapters add by alpha / sqrt(rank) instead of alpha / rank (Kalajdzievski, \"A "
+           "Rank Stabilization Scaling Factor for Fine-Tuning with LoRA\", 2023)."}),
       free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),
+      numeric({KEY_OF(lora, quantization), R"("none")", "", one_of({"none", "nf4", "fp4", "int8"}),
+               "How the frozen weights of the blocks' linear layers are kept (QLoRA): as nf4 or fp4, 4 bits "
+               "with a scale for each 64 elements, or as int8, 8 bits with a scale for each row. They are "
+               "quantised while they are read, and dequantised before each product. Embeddings, norms, "
+               "biases, routers and the head stay as they are."}),
+      numeric({KEY_OF(lora, double_quantization), "true", "", any(),
+               "nf4 and fp4: the scales are kept in 8 bits, with a scale for each 256 of them."}),
   };
 }
 

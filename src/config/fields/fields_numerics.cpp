@@ -82,19 +82,20 @@ std::vector<Field> precision() {
 
 std::vector<Field> loss_scaling() {
   return {
-      numeric({KEY_OF(loss_scaling, scale), "0", "", also({{"dynamic", "0"}}, from(0)),
-               "Factor on the loss. 0: dynamic, as the keys below say."}),
-      numeric({KEY_OF(loss_scaling, initial_scale_power), "16", "", between(0, 64),
-               "The dynamic factor starts at 2 to this power."}),
-      numeric({KEY_OF(loss_scaling, window), "1000", "steps", between(1, 1e9),
-               "After this many steps without overflow the factor is doubled."}),
-      numeric({KEY_OF(loss_scaling, hysteresis), "2", "steps", between(1, 1e6),
-               "How many steps must overflow before the factor is halved."}),
-      numeric({KEY_OF(loss_scaling, consecutive_hysteresis), "false", "", any(),
-               "A step without overflow starts the count of the hysteresis anew; otherwise a rise of the "
-               "factor does."}),
-      numeric({KEY_OF(loss_scaling, min_scale), "1", "", above(0),
-               "The dynamic factor does not fall below this."}),
+      on_request(numeric({KEY_OF(loss_scaling, scale), "0", "", also({{"dynamic", "0"}}, from(0)),
+                          "Factor on the loss. 0: dynamic, as the keys below say."})),
+      on_request(numeric({KEY_OF(loss_scaling, initial_scale_power), "16", "", between(0, 64),
+                          "The dynamic factor starts at 2 to this power."})),
+      on_request(numeric({KEY_OF(loss_scaling, window), "1000", "steps", between(1, 1e9),
+                          "After this many steps without overflow the factor is doubled."})),
+      on_request(numeric({KEY_OF(loss_scaling, hysteresis), "2", "steps", between(1, 1e6),
+                          "How many steps must overflow before the factor is halved."})),
+      on_request(
+          numeric({KEY_OF(loss_scaling, consecutive_hysteresis), "false", "", any(),
+                   "A step without overflow starts the count of the hysteresis anew; otherwise a rise of the "
+                   "factor does."})),
+      on_request(numeric({KEY_OF(loss_scaling, min_scale), "1", "", above(0),
+                          "The dynamic factor does not fall below this."})),
   };
 }
 

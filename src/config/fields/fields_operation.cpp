@@ -15,8 +15,9 @@ std::vector<Field> checkpoint() {
             "Checkpoints of steps that this divides are kept as well; a multiple of checkpoint.interval. 0: "
             "none."}),
       free({KEY_OF(checkpoint, keep_best), "0", "checkpoints", between(0, 1e9),
-            "How many of those with the lowest validation loss are kept as well: of checkpoints at whose "
-            "step there is an evaluation (evaluation.interval). 0: none."}),
+            "How many of those with the lowest validation loss are kept as well. If it is above 0, there is "
+            "an "
+            "evaluation at the step of each checkpoint, beside those of evaluation.interval. 0: none."}),
       free({KEY_OF(checkpoint, async), "true", "", any(),
             "Checkpoints before the end of the run are written behind training: a step waits while the state "
             "is copied to the host's memory, which needs room for it, and threads write the copy. One is "
@@ -33,18 +34,44 @@ std::vector<Field> checkpoint() {
       free(written_path({KEY_OF(checkpoint, memory_folder), R"("/dev/shm")", "", any(),
                          "Where each node keeps its part of them: a folder of the node's own memory, or of a "
                          "drive of its own, with room for them. It must be there."})),
+  };
+}
+
+std::vector<Field> resume_and_export() {
+  return {
       free(read_path({KEY_OF(checkpoint, resume), R"("auto")", "", any(),
                       "auto: go on from the latest checkpoint in checkpoint.folder, if there is one. none: "
                       "start anew. Otherwise the folder of one checkpoint."})),
+      free(
+          {"checkpoint.override", MEMBER_OF(checkpoint.changes), "[]", "", any(),
+           "Keys, or patterns of keys (*, ?, [...]), that may differ from the checkpoint's deck when a run "
+           "goes "
+           "on, such as [\"optimizer.lr\", \"schedule.*\", \"data.*\"]: those that docs/inputs.md marks \"on "
+           "request\". Weights, optimizer states and the step stay. The run says each change, and what comes "
+           "of it for the learning rate and the data."}),
       free(written_path(
           {"checkpoint.export", MEMBER_OF(checkpoint.export_to), R"("")", "", any(),
            "Folder that receives the trained weights as a Hugging Face model at the end of the run, as "
            "ztrain export writes it. It may not exist while there are steps to run. Empty: none."})),
       free({KEY_OF(checkpoint, export_dtype), R"("auto")", "", dtype_of({"auto", "bf16", "fp16", "fp32"}),
             "Of those weights. auto: what the model computes in."}),
+      free({KEY_OF(checkpoint, export_from), R"("last")", "", one_of({"last", "best"}),
+            "Which checkpoint checkpoint.export writes. last: the one at the end of the run. best: the one "
+            "with "
+            "the lowest validation loss, which is kept for that. There is then an evaluation at the step of "
+            "each checkpoint."}),
       free({KEY_OF(checkpoint, export_adapter), "false", "", any(),
             "checkpoint.export receives the adapters alone, as a PEFT folder, instead of the model with the "
             "adapters merged."}),
+      free(
+          {KEY_OF(checkpoint, frozen), "false", "", any(),
+           "Checkpoints hold the weights that are not trained too. false: they hold what is trained, and "
+           "where "
+           "the other weights came from (model.from, or the seed with lora.random_base) with a hash of them: "
+           "a "
+           "run that goes on, an export and generation read these again from there, and refuse others. "
+           "Weights that are frozen in a run without model.from and without adapters, and those of a mixture "
+           "that starts from a dense model, are always held."}),
   };
 }
 
@@ -54,6 +81,13 @@ std::vector<Field> operation() {
             "Steps between evaluations on the validation data. 0: off."}),
       free({KEY_OF(evaluation, batches), "8", "micro-batches per rank", count(1),
             "Length of an evaluation, for each validation set."}),
+      free({KEY_OF(evaluation, patience), "0", "evaluations", between(0, 1e9),
+            "After so many evaluations in a row without an improvement the run ends as at its last step: "
+            "with a "
+            "checkpoint, the export, and exit status 0. A run that goes on counts on. 0: it does not."}),
+      free({KEY_OF(evaluation, min_delta), "0", "nats a token", from(0),
+            "A validation loss is an improvement to evaluation.patience if it is below the lowest so far by "
+            "more than this."}),
       free({KEY_OF(metrics, interval), "1", "steps", count(1), "Steps between printed lines."}),
       free({KEY_OF(metrics, timeline_step), "0", "step", count(0),
             "Of this step timeline.json in run.output says what each stage of the pipeline computed and "

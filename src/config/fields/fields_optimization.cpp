@@ -55,37 +55,44 @@ std::string decay_doc() {
 std::vector<Field> optimization() {
   return {
       numeric({KEY_OF(optimizer, name), R"("adamw")", "", optimizer_names(), optimizer_doc()}),
-      numeric({KEY_OF(optimizer, lr), "3e-4", "", above(0), "Peak learning rate."}),
-      numeric({"optimizer.betas", &betas, "[0.9, 0.95]", "", below_one(),
-               "Decay of the running means of the gradient and of its square."}),
-      numeric({KEY_OF(optimizer, eps), "1e-8", "", above(0), "Added to the root of the second moment."}),
-      numeric({KEY_OF(optimizer, weight_decay), "0.1", "", from(0),
-               "Decay of matrices and embeddings; norms and biases are not decayed, unless a row of "
-               "optimizer.groups gives them one."}),
-      numeric({KEY_OF(optimizer, max_norm), "1.0", "", also({{"false", "0"}}, from(0)),
-               "Bound on the global L2 norm of the gradient. 0: no clipping."}),
-      numeric({KEY_OF(optimizer, momentum), "0.9", "", below_one(),
-               "Decay of sgd's running sum of gradients. 0: none is kept."}),
-      numeric({KEY_OF(optimizer, nesterov), "false", "", any(), "sgd looks one step of its momentum ahead."}),
+      on_request(numeric({KEY_OF(optimizer, lr), "3e-4", "", above(0), "Peak learning rate."})),
+      on_request(numeric({"optimizer.betas", &betas, "[0.9, 0.95]", "", below_one(),
+                          "Decay of the running means of the gradient and of its square."})),
+      on_request(
+          numeric({KEY_OF(optimizer, eps), "1e-8", "", above(0), "Added to the root of the second moment."})),
+      on_request(
+          numeric({KEY_OF(optimizer, weight_decay), "0.1", "", from(0),
+                   "Decay of matrices and embeddings; norms and biases are not decayed, unless a row of "
+                   "optimizer.groups gives them one."})),
+      on_request(numeric({KEY_OF(optimizer, max_norm), "1.0", "", also({{"false", "0"}}, from(0)),
+                          "Bound on the global L2 norm of the gradient. 0: no clipping."})),
+      on_request(numeric({KEY_OF(optimizer, momentum), "0.9", "", below_one(),
+                          "Decay of sgd's running sum of gradients. 0: none is kept."})),
+      on_request(numeric(
+          {KEY_OF(optimizer, nesterov), "false", "", any(), "sgd looks one step of its momentum ahead."})),
       free({KEY_OF(optimizer, during_backward), "false", "", any(),
             "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
             "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "
             "\"no_sync\", few are alive at once. Needs optimizer.max_norm = 0. A step whose gradients are "
             "not finite cannot be skipped then: the run ends."}),
-      numeric({KEY_OF(optimizer, no_decay), "[]", "", any(),
-               "Patterns (*, ?, [...]) of the names of parameters that are not decayed, beside norms and "
-               "biases."}),
-      numeric({KEY_OF(optimizer, groups), "[]", "", any(),
-               "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
-               "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor "
-               "on the learning rate (default 1), weight_decay their decay (default: as without the row; "
-               "given, it counts for norms and biases too). Of several rows that match, the last counts."}),
-      numeric({KEY_OF(schedule, name), R"("cosine")", "", schedule_names(), schedule_doc()}),
-      numeric({KEY_OF(schedule, warmup), "0", "steps", count(0),
-               "The learning rate rises linearly over this many steps."}),
-      numeric({KEY_OF(schedule, min_lr_ratio), "0.1", "", between(0, 1),
-               "Final learning rate over optimizer.lr."}),
-      numeric({KEY_OF(schedule, decay), "0", "steps", count(0), decay_doc()}),
+      on_request(
+          numeric({KEY_OF(optimizer, no_decay), "[]", "", any(),
+                   "Patterns (*, ?, [...]) of the names of parameters that are not decayed, beside norms and "
+                   "biases."})),
+      on_request(numeric(
+          {KEY_OF(optimizer, groups), "[]", "", any(),
+           "Parameters that are stepped differently, such as [{match = \"model.embed_tokens.*\", "
+           "lr_scale = 0.1, weight_decay = 0.0}]: match is a pattern of their names, lr_scale a factor "
+           "on the learning rate (default 1), weight_decay their decay (default: as without the row; "
+           "given, it counts for norms and biases too). Of several rows that match, the last counts."})),
+      on_request(numeric({KEY_OF(schedule, name), R"("cosine")", "", schedule_names(), schedule_doc()})),
+      on_request(
+          numeric({KEY_OF(schedule, warmup), "0", "steps", count_or_share(),
+                   "The learning rate rises linearly over this many steps. Below 1: over this share of the "
+                   "run's steps, rounded up to whole ones."})),
+      on_request(numeric({KEY_OF(schedule, min_lr_ratio), "0.1", "", between(0, 1),
+                          "Final learning rate over optimizer.lr."})),
+      on_request(numeric({KEY_OF(schedule, decay), "0", "steps", count(0), decay_doc()})),
   };
 }
 

@@ -22,10 +22,10 @@ Legal schedule() {
 
 std::vector<Field> batch_and_degrees() {
   return {
-      numeric(
+      on_request(numeric(
           example("64", {KEY_OF(batch, global), "", "sequences", between(1, 1e9),
                          "Sequences per optimizer step over all ranks. A multiple of batch.micro x "
-                         "data-parallel ranks; the quotient is the number of micro-batches accumulated."})),
+                         "data-parallel ranks; the quotient is the number of micro-batches accumulated."}))),
       free(numeric({KEY_OF(batch, micro), "1", "sequences", between(1, 1e6),
                     "Sequences per rank that go through the model at once."})),
       free(numeric({KEY_OF(mesh, pipeline), "1", "ranks", degree(),

@@ -35,6 +35,10 @@ inline Legal between(double least, double most) {
 inline Legal multiple_of(std::int64_t multiple, double most) {
   return {.least = static_cast<double>(multiple), .most = most, .multiple = multiple};
 }
+/// Returns bounds of a count that may be written as a share below 1 instead.
+inline Legal count_or_share() {
+  return {.least = 0, .most = most_count, .whole_from_one = true};
+}
 inline Legal below_one() {
   return {.least = 0, .most = 1, .open_most = true};
 }
@@ -59,7 +63,10 @@ inline Legal dtype_of(std::vector<std::string> choices) {
 
 // These set marks of a row, so that one row stays one statement.
 inline Field free(Field f) {
-  return f.free_on_resume = true, f;
+  return f.on_resume = OnResume::free, f;
+}
+inline Field on_request(Field f) {
+  return f.on_resume = OnResume::on_request, f;
 }
 inline Field numeric(Field f) {
   return f.numeric = true, f;
@@ -72,6 +79,12 @@ inline Field read_path(Field f) {
 inline Field written_path(Field f) {
   f.doc += " Relative to the working folder.";
   return f.path = PathKind::written, f;
+}
+inline Field on_gpus(Field f) {
+  return f.only_on = "GPU", f;
+}
+inline Field on_cpus(Field f) {
+  return f.only_on = "CPU", f;
 }
 inline Field example(std::string value, Field f) {
   return f.example = std::move(value), f;
@@ -87,6 +100,8 @@ std::vector<Field> mixture();    ///< of model: experts
 std::vector<Field> trained();    ///< of model
 std::vector<Field> experts();
 std::vector<Field> lora();
+std::vector<Field> loss();
+std::vector<Field> preference();
 std::vector<Field> batch_and_degrees();
 std::vector<Field> pipeline();
 std::vector<Field> context_and_tensor();
@@ -99,7 +114,8 @@ std::vector<Field> recompute();
 std::vector<Field> offload();
 std::vector<Field> optimization();  ///< optimizer, schedule
 std::vector<Field> checkpoint();
-std::vector<Field> operation();  ///< evaluation, metrics
+std::vector<Field> resume_and_export();  ///< of checkpoint
+std::vector<Field> operation();          ///< evaluation, metrics
 std::vector<Field> watchdog();
 std::vector<Field> size_of_machine();   ///< of cluster
 std::vector<Field> speed_of_machine();  ///< of cluster

@@ -15,9 +15,9 @@ namespace ztrain::config {
 namespace {
 
 /// Keys of [model] that do not say what the model is.
-constexpr std::array<std::string_view, 7> not_shape{
-    "model.preset",       "model.from",      "model.add_tokens", "model.new_rows",
-    "model.trust_config", "model.trainable", "model.frozen"};
+constexpr std::array<std::string_view, 8> not_shape{
+    "model.preset",   "model.from",         "model.base",      "model.add_tokens",
+    "model.new_rows", "model.trust_config", "model.trainable", "model.frozen"};
 
 /// Returns the field's value after `text` is assigned to it, as render() writes it.
 std::string canonical(const Field& field, std::string_view text) {

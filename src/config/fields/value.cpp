@@ -55,6 +55,7 @@ struct Assignment {
       const bool open = x <= l.least ? l.open_least : l.open_most;
       refuse(open ? "" : fmt::format("{}", std::clamp(x, l.least, l.most)));
     }
+    if (l.whole_from_one && x > 1 && x != std::floor(x)) refuse(fmt::format("{}", std::floor(x)));
     if (whole()) {
       const auto number = static_cast<std::int64_t>(x);
       if (number % l.multiple != 0) refuse(fmt::format("{}", number - number % l.multiple));

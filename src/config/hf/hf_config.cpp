@@ -88,13 +88,17 @@ bool has_mxfp4_files(const Architecture& a) {
   return std::ranges::any_of(a.files, [](const FileTensor& row) { return row.tensor.ends_with("_blocks"); });
 }
 
+bool is_left_out(const ModelKey& row) {
+  return row.role == KeyRole::dropped || row.role == KeyRole::further_layers;
+}
+
 /// Throws Error for what no family here computes.
 void require_computable(const Members& c, const Architecture& a, bool trusted) {
   const auto refuse_other = [&](const char* name, std::string_view own) {
     fail("{}: {} = {}: not supported; ztrain's {} has {}", c.where(), name, c.text(name), a.family, own);
   };
   for (const ModelKey& row : a.keys) {
-    if (row.role == KeyRole::dropped) static_cast<void>(c.number(row.hf, 0));
+    if (is_left_out(row)) static_cast<void>(c.number(row.hf, 0));
     if (row.role == KeyRole::fixed && row.in_file() && c.has(row.hf) &&
         c.at(row.hf) != parse_json(row.standard))
       refuse_other(row.hf, row.standard);
@@ -211,8 +215,8 @@ std::string left_out_note(const Model& model) {
   const Members c(path, parsed);
   std::string shares;
   for (const ModelKey& row : find_architecture(model.family).keys) {
-    if (row.role != KeyRole::dropped || c.number(row.hf, 0) == 0) continue;
-    if (std::string_view(row.hf) == further_layers)
+    if (!is_left_out(row) || c.number(row.hf, 0) == 0) continue;
+    if (row.role == KeyRole::further_layers)
       return fmt::format("ztrain leaves out the layers that predict further tokens; {} says {} = {}", path,
                          row.hf, c.text(row.hf));
     shares += fmt::format("{}{} = {}", shares.empty() ? "" : ", ", row.hf, c.text(row.hf));

@@ -32,8 +32,7 @@ Settings hf_settings(const std::string& folder, bool trusted = false);
 std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
 
 /// Returns a note if the config.json of Model::from asks for dropout in training or for layers that predict
-/// further tokens, which ztrain has none of;
-/// else "".
+/// further tokens, which ztrain leaves out; else "".
 std::string left_out_note(const Model& model);
 
 /// Returns the name of a dtype in such a file: "bfloat16", "float16", "float32" or "float64".

@@ -56,7 +56,7 @@ void keep(const Model& m, const Architecture& a, json& config) {
   write_special_tokens(m, &original, config);
   std::vector<const char*> keys{find_key(a, "model.max_position_embeddings")->hf};
   for (const ModelKey& row : a.keys)
-    if (row.role == KeyRole::dropped && std::string_view(row.hf) != further_layers) keys.push_back(row.hf);
+    if (row.role == KeyRole::dropped) keys.push_back(row.hf);
   // The key has no effect if no layer has a window.
   if (find_hf(a, "max_window_layers") != nullptr && m.sliding_window == 0)
     keys.insert(keys.end(), {"sliding_window", "max_window_layers"});

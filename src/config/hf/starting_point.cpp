@@ -11,6 +11,7 @@
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/hf/own_head.hpp"
+#include "config/hf/peft_config.hpp"
 #include "config/validate/refusals.hpp"
 #include "files/file.hpp"
 
@@ -75,6 +76,31 @@ StartingPoint from_checkpoint(const std::string& folder) {
   return point;
 }
 
+/// Reads PEFT's folder, and the model that its adapters belong to.
+StartingPoint from_peft(const std::string& folder, bool trusted, const std::string& given) {
+  const PeftConfig config = read_peft_config(folder);
+  REQUIRE(!config.base.empty() || !given.empty(),
+          "{}: base_model_name_or_path is missing: give the folder of the model that the adapters belong to "
+          "with model.base",
+          config.file);
+  const std::string base = fs::absolute(given.empty() ? config.base : given).lexically_normal();
+  std::error_code unknown;
+  REQUIRE(
+      !given.empty() || fs::exists(base, unknown),
+      "{}: base_model_name_or_path = \"{}\": there is no such folder: give the folder of the model that the "
+      "adapters belong to with model.base; {}",
+      config.file, config.base, download(config.base));
+  StartingPoint point = starting_point(base, trusted);
+  REQUIRE(!point.adapters && point.base.empty(),
+          "{}: the adapters belong to '{}', which holds adapters itself: give a model with model.base",
+          config.file, base);
+  point.file = config.file;
+  point.adapters = config.lora;
+  point.base = base;
+  point.whole = config.whole;
+  return point;
+}
+
 const Architecture& architecture_of(const Settings& settings) {
   const auto family =
       std::ranges::find(settings, "model.family", [](const auto& setting) { return setting.first; });
@@ -110,8 +136,6 @@ std::string instead_of_model(const fs::path& folder) {
                        download(folder));
   if (!fs::is_directory(folder, error)) return "it is no folder, or cannot be read";
   if (fs::exists(folder / "index.h5", error)) return "it is a checkpoint that has lost its own: give another";
-  if (fs::exists(folder / "adapter_config.json", error))
-    return "it holds adapters alone: give the model that they belong to, merged with them";
   const std::string checkpoint = entry_of(
       folder, [&](const fs::path& path) { return fs::exists(path / checkpoint_metadata_file, error); });
   if (!checkpoint.empty())
@@ -144,8 +168,9 @@ bool upcycle(const std::string& family, Settings& settings) {
   return true;
 }
 
-StartingPoint starting_point(const std::string& folder, bool trusted) {
+StartingPoint starting_point(const std::string& folder, bool trusted, const std::string& base) {
   if (is_checkpoint(folder)) return from_checkpoint(folder);
+  if (is_peft_folder(folder)) return from_peft(folder, trusted, base);
   const std::string file = hf_config_path(folder);
   REQUIRE(file_exists(file, "model.from"),
           "model.from: '{}' is neither a Hugging Face model nor a checkpoint: it has no config.json and no "

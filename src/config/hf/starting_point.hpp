@@ -1,5 +1,6 @@
 #pragma once
-// Reads what model.from names: a Hugging Face model, or a checkpoint from whose weights a new run starts.
+// Reads what model.from names: a Hugging Face model, a checkpoint from whose weights a new run starts, or a
+// folder of PEFT's with adapters of a model.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,8 +23,10 @@ struct StartingPoint {
   std::int64_t positions = 0;      ///< tokens that the model was made for, by its config.json; 0: not given
   std::vector<std::int32_t> ends;  ///< tokens that end a text; for a checkpoint, those that its run recorded
   Settings settings;               ///< every key of [model] that shapes the model
-  std::optional<Lora> adapters;    ///< adapters of a checkpoint that has some
+  std::optional<Lora> adapters;    ///< adapters of a checkpoint that has some, or of PEFT's folder
   bool own_head = false;           ///< whether the head is untied because it differs from the embedding
+  std::string base = {};           ///< of PEFT's folder: the folder of the model that it belongs to
+  std::vector<std::string> whole = {};  ///< of PEFT's folder: parameters of the model that were trained too
 };
 
 /// Returns whether the folder is a checkpoint and not a Hugging Face model.
@@ -39,9 +42,10 @@ std::string instead_of_model(const std::filesystem::path& folder);
 /// or Mistral (consolidated.00.pth, params.json) alone; "" for others.
 std::string other_format_in(const std::filesystem::path& folder);
 
-/// Reads a folder's config.json (config/hf/hf_config.hpp) or metadata.json. Throws Error, naming the file, if
-/// it is neither, cannot be read, or describes what ztrain cannot compute. trusted: model.trust_config.
-StartingPoint starting_point(const std::string& folder, bool trusted = false);
+/// Reads a folder's config.json (config/hf/hf_config.hpp), metadata.json or adapter_config.json. Throws
+/// Error, naming the file, if it is none of them, cannot be read, or describes what ztrain cannot compute.
+/// trusted: model.trust_config. base: model.base.
+StartingPoint starting_point(const std::string& folder, bool trusted = false, const std::string& base = "");
 
 /// Makes the settings of a dense model those of a mixture of experts that starts from it, if they are of the
 /// family's Architecture::dense; else returns false. Experts are as wide as the dense feed-forward, and how

@@ -100,8 +100,9 @@ std::optional<toml::table> as_toml(const std::string& text) {
   return std::nullopt;
 }
 
-/// A list may be given without brackets, and its words without quotes: a,b.
+/// A list may be given without brackets, and its words without quotes: a,b. No text is an empty list.
 toml::table list_value(const std::string& text) {
+  if (text.empty()) return toml::table{{"value", toml::array()}};
   if (auto table = as_toml(text);
       table && (table->get("value")->is_array() || table->get("value")->is_string()))
     return *table;
@@ -116,8 +117,7 @@ toml::table list_value(const std::string& text) {
 
 toml::table override_value(const Field& field, const std::string& text) {
   const std::string type = type_name(field);
-  if (type == "list of strings" || type == "list of numbers" || type == "two numbers")
-    return list_value(text);
+  if (type.starts_with("list") || type == "two numbers") return list_value(text);
   const bool words = field.access.index() == 0 || type == "dtype";
   if (auto table = as_toml(text); table && (!words || table->get("value")->is_string())) return *table;
   return toml::table{{"value", text}};

@@ -1,5 +1,8 @@
 #include "config/text/load.hpp"
 
+#include <glob.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <deque>
@@ -93,12 +96,35 @@ std::vector<std::string*> texts_of(const Field& field, Deck& deck) {
   return all;
 }
 
+/// Returns whether a path, or the pattern of several, names anything.
+bool is_there(const std::string& path) {
+  ::glob_t found{};
+  std::error_code unknown;
+  const bool any = fs::exists(path, unknown) || ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
+  ::globfree(&found);
+  return any;
+}
+
 /// Returns a whole path of a file that a run reads. Paths in a deck count from the deck's folder, because
 /// both are moved together. Paths typed beside it count from the working folder, as a shell completes them.
-std::string whole_path(const Draft& draft, const Field& field, const std::string& text) {
-  const bool typed = draft.source.at(field.key) == command_line;
-  const fs::path beside = typed ? fs::path() : fs::path(draft.deck.path).parent_path();
-  return fs::absolute(beside / text).lexically_normal();
+/// Throws Error for a path that is there only if it is counted from the other folder.
+std::string whole_path(const Draft& draft, const Field& field, const std::string& text, Files files) {
+  const std::string& source = draft.source.at(field.key);
+  const bool typed = source == command_line;
+  const fs::path of_deck = fs::path(draft.deck.path).parent_path();
+  const auto from = [&](const fs::path& folder) {
+    return fs::absolute(folder / text).lexically_normal().string();
+  };
+  const std::string path = from(typed ? "" : of_deck), other = from(typed ? of_deck : "");
+  // Files of a job elsewhere need not be here, but a model's folder is looked at wherever a deck is read.
+  const bool looked_at = files == Files::here || field.key == "model.from";
+  REQUIRE(!looked_at || path == other || is_there(path) || !is_there(other),
+          "{}: {}: '{}' does not exist, and '{}' does: paths {}: write {}", source, field.key, path, other,
+          typed ? "on the command line are relative to the working folder, not to the deck"
+                : "in a deck are relative to the deck's folder, not to the working folder",
+          typed ? (of_deck / text).lexically_normal().string()
+                : fs::path(other).lexically_proximate(fs::absolute(of_deck)).string());
+  return path;
 }
 
 /// Refuses a name that is not plain, because every later message would repeat it.
@@ -130,7 +156,8 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
         REQUIRE(remote.empty(), "{}: {}: {}", draft.source[field.key], field.key, remote);
         const bool word = (field.key == "checkpoint.resume" && (text == "auto" || text == "none")) ||
                           std::ranges::count(field.legal.choices, text) > 0;
-        if (field.path == PathKind::read && !text.empty() && !word) text = whole_path(draft, field, text);
+        if (field.path == PathKind::read && !text.empty() && !word)
+          text = whole_path(draft, field, text, files);
         require_plain(field, text, draft.source[field.key]);
         require_name(field, text, draft.source[field.key]);
       };
@@ -143,19 +170,40 @@ void resolve_paths(Draft& draft, Files files, Faults& faults) {
     draft.deck.run.output = "runs/" + fs::path(draft.deck.path).stem().string();
 }
 
-/// Requires that a run that starts from a checkpoint with adapters has the same ones.
-void require_same_adapters(const Draft& draft, const StartingPoint& point) {
+/// Gives a run the adapters of the folder that it starts from. A key that is also given must agree: of
+/// lora.targets those of PEFT's folder, which says of all adapters that they are there.
+void take_adapters(Draft& draft, const StartingPoint& point) {
   if (!point.adapters) return;
-  const Lora &saved = *point.adapters, &given = draft.deck.lora;
-  REQUIRE(given.rank > 0,
-          "model.from: '{}' holds adapters (lora.rank = {}), and this run has none: start from the folder "
-          "that `ztrain export {} --to FOLDER` makes, in which they are merged, or set lora.rank",
-          draft.deck.model.from, saved.rank, draft.deck.model.from);
-  REQUIRE(given.rank == saved.rank && given.alpha == saved.alpha,
-          "model.from: '{}' holds adapters with lora.rank = {} and lora.alpha = {}, and this run's have {} "
-          "and {}: they must be the same; or start from the folder that `ztrain export` makes, in which they "
-          "are merged",
-          draft.deck.model.from, saved.rank, saved.alpha, given.rank, given.alpha);
+  Deck saved = draft.deck;
+  saved.lora = *point.adapters;
+  saved.model.trainable = point.whole;
+  const auto take = [&](const char* key, bool must_agree) {
+    const Field& field = *find_field(key);
+    const std::string given = render(field, draft.deck), held = render(field, saved);
+    if (draft.source[key] == "default") {
+      assign(field, held, draft.deck, point.file);
+      draft.source[key] = point.file;
+      return;
+    }
+    REQUIRE(
+        given == held || !must_agree,
+        "{}: {} = {} contradicts the adapters in model.from ({}), which have {}: leave the key out, or start "
+        "from the folder that `ztrain export {} --to FOLDER` makes, in which they are merged",
+        draft.source[key], key, given, point.file, held, draft.deck.model.from);
+  };
+  for (const char* key : {"lora.rank", "lora.alpha", "lora.rslora"}) take(key, true);
+  std::ranges::sort(saved.lora.targets);
+  take("lora.targets", false);
+  if (point.base.empty()) return;
+  std::vector<std::string> targets = draft.deck.lora.targets;
+  std::ranges::sort(targets);
+  REQUIRE(
+      targets == saved.lora.targets,
+      "{}: lora.targets = {} contradicts the adapters in model.from ({}), which have {}: leave the key out",
+      draft.source["lora.targets"], render(*find_field("lora.targets"), draft.deck), point.file,
+      render(*find_field("lora.targets"), saved));
+  take("lora.dropout", false);
+  if (!point.whole.empty()) take("model.trainable", false);
 }
 
 /// Returns whether the deck itself says how many tokens there are, those of model.add_tokens among them.
@@ -184,7 +232,8 @@ void apply_model_folder(Draft& draft, Files files) {
             draft.source["model.from"], folder);
     return add_tokens(draft, whole);
   }
-  StartingPoint point = starting_point(folder, draft.deck.model.trust_config);
+  StartingPoint point = starting_point(folder, draft.deck.model.trust_config, draft.deck.model.base);
+  if (!point.base.empty()) draft.deck.model.base = point.base;
   const std::string& file = point.file;
   draft.deck.model.upcycled = upcycle(draft.deck.model.family, point.settings);
   REQUIRE(
@@ -195,7 +244,7 @@ void apply_model_folder(Draft& draft, Files files) {
   draft.deck.model.origin = point.origin;
   draft.deck.model.origin_positions = point.positions;
   draft.deck.model.ends = point.ends;
-  require_same_adapters(draft, point);
+  take_adapters(draft, point);
   for (const auto& [key, value] : point.settings) {
     const Field& field = *find_field(key);
     const std::string before = render(field, draft.deck);

@@ -46,10 +46,15 @@ std::string template_entry(const Field& field) {
   return fmt::format("\n{}{}{}\n", comment(field.doc), comment(facts(field)), setting);
 }
 
+const char* may_change(OnResume on_resume) {
+  if (on_resume == OnResume::never) return "no";
+  return on_resume == OnResume::free ? "yes" : "on request";
+}
+
 std::string markdown_row(const Field& field) {
   return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", field.member(), type_name(field),
                      field.standard.empty() ? "*must be given*" : fmt::format("`{}`", field.standard),
-                     field.unit, markdown_cell(legal_text(field)), field.free_on_resume ? "yes" : "no",
+                     field.unit, markdown_cell(legal_text(field)), may_change(field.on_resume),
                      markdown_cell(field.doc));
 }
 
@@ -58,9 +63,11 @@ constexpr const char* markdown_head = R"(# The input deck
 This page is generated from the field table in `src/config/fields/fields_*.cpp`: `ztrain deck --markdown > docs/inputs.md`.
 `ztrain deck` prints the same as a commented deck to start from.
 
-A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file, a list as `a,b`:
+A deck is a [TOML](https://toml.io) file. Every key can be given on the command line too, where it wins over the file, a list as `a,b`
+and an empty list as nothing (`--data.validation=`):
 `ztrain input.toml --optimizer.lr=1e-4 --run.steps=2000`. An unknown key, a value that is not legal, or two keys that
-contradict each other stop the program with the file and the line. The run's output folder receives the resolved deck, in
+contradict each other stop the program with the file and the line. A message names a dozen of what it lists, and all of them with `--all`,
+which every command takes. The run's output folder receives the resolved deck, in
 which each value has a comment that tells where it came from.
 
 Of what a run reads, a path in a deck is relative to the folder of the deck, so that decks and data can be moved together. All
@@ -69,7 +76,8 @@ other paths are relative to the folder in which ztrain is started: those of what
 ztrain prints can be typed as it is; checkpoints and exported models are printed as whole paths, which mean the same everywhere.
 `${VAR}` stands for an environment variable.
 
-"May change" tells which keys may differ when a run is resumed from a checkpoint.
+"May change" tells which keys may differ when a run is resumed from a checkpoint: yes, no, or only if `checkpoint.override` names
+them ([checkpoints.md](checkpoints.md#other-keys-for-the-rest-of-a-run)).
 )";
 
 }  // namespace
@@ -198,6 +206,16 @@ std::string saving_summary(const Deck& deck, double bytes) {
                                ? "all are kept (checkpoint.keep = 0)"
                                : fmt::format("room for {} (checkpoint.keep = {})", c.keep + 1, c.keep);
   return fmt::format("{} each, every {} and at the end; {}", size, count_text(c.interval, "step"), room);
+}
+
+std::string device_note(const Deck& deck, std::string_view device) {
+  if (deck.debug.asynchronous) return "";  // CPUs then work as GPUs do
+  std::vector<std::string> idle;
+  for (const Field& f : fields())
+    if (!f.only_on.empty() && f.only_on != device && is_explicit(deck, f.key) &&
+        render(f, deck) != f.standard)
+      idle.push_back(fmt::format("{} = {} ({})", f.key, render(f, deck), source_of(deck, f.key)));
+  return idle.empty() ? "" : fmt::format("without effect on {}s: {}", device, fmt::join(idle, ", "));
 }
 
 std::string offload_summary(const Deck& deck) {

@@ -42,6 +42,11 @@ std::string saving_summary(const Deck& deck, double bytes);
 /// Returns "master, optimizer -> cpu; activations -> nvme (0.5 of them)", or "" without offload.
 std::string offload_summary(const Deck& deck);
 
+/// Returns "without effect on CPUs: device.tf32 = true (deck.toml:9)" for keys that the deck gives other
+/// values than their defaults and that act on another kind of device alone; "" if there are none. `device` is
+/// "CPU" or "GPU".
+std::string device_note(const Deck& deck, std::string_view device);
+
 /// Returns a note if data.sequence is above what the model of model.from was made for, else "".
 std::string context_note(const Deck& deck);
 

@@ -6,11 +6,6 @@
 #include "config/fields/fields.hpp"
 
 namespace ztrain::config {
-namespace {
-
-constexpr std::size_t most_told = 12;
-
-}  // namespace
 
 void Faults::add(std::string message, std::int64_t line) {
   all_.push_back({std::move(message), line > 0 ? line : std::numeric_limits<std::int64_t>::max()});
@@ -33,9 +28,7 @@ void Faults::raise() const {
   std::vector<Fault> sorted = all_;
   std::ranges::stable_sort(sorted, {}, &Fault::line);
   std::string text = fmt::format("the deck has {} errors:", sorted.size());
-  const std::size_t told = sorted.size() <= most_told ? sorted.size() : most_told - 1;
-  for (std::size_t i = 0; i < told; ++i) text += "\n  " + sorted[i].message;
-  if (told < sorted.size()) text += fmt::format("\n  and {} more", sorted.size() - told);
+  for (const Fault& fault : sorted) text += "\n  " + fault.message;
   throw Error(text);
 }
 

@@ -43,7 +43,7 @@ class Faults {
   void distrust(std::string section) { distrusted_.push_back(std::move(section)); }
 
   std::size_t size() const { return all_.size(); }
-  /// Throws one Error with all messages, at most a dozen; returns if there are none.
+  /// Throws one Error with all messages, each on lines of its own; returns if there are none.
   void raise() const;
 
  private:

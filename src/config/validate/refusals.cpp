@@ -110,8 +110,9 @@ const Refusal* refusal_of(std::string_view message) {
 std::string refusals_markdown() {
   std::string text =
       "\n## Combinations that are refused\n\nEach of these keys is legal by itself. `ztrain check DECK "
-      "--ranks N` reports all of them except those of device.cuda_graphs; a run reports each before its "
-      "first step. \"...\" stands for the deck's values. What depends on files, on a checkpoint or on the "
+      "--ranks N` reports all of them except that of device.cuda_graphs with device.communicator; a run "
+      "reports each before its first step. \"...\" stands for the deck's values. What depends on files, on a "
+      "checkpoint or on the "
       "machine is not listed.\n\n| keys | what is told |\n| --- | --- |\n";
   for (const Refusal& row : refusals()) {
     std::string keys, message;

@@ -1,9 +1,13 @@
 // The table of refused combinations, in the order of the deck's sections.
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "config/architectures.hpp"
+#include "config/fields/model_keys.hpp"
 #include "config/validate/refusals.hpp"
+#include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
 
 namespace ztrain::config {
@@ -11,6 +15,28 @@ namespace {
 
 bool steps_in_backward(const Deck& d) {
   return d.optimizer.during_backward;
+}
+/// Returns whether layers of the deck's family have experts, however many.
+bool is_mixture(const Deck& d) {
+  return find_key(find_architecture(d.model.family), "model.num_experts") != nullptr;
+}
+/// Returns the legal degrees of mesh.expert nearest to the deck's: divisors of the ranks of mesh.shard, if
+/// these are known, and of the experts that a rank of mesh.tensor has.
+Words legal_of_expert(const Deck& d) {
+  const std::int64_t experts = d.model.num_experts, tensor = std::max<std::int64_t>(1, d.mesh.tensor),
+                     shard = std::max<std::int64_t>(0, d.mesh.shard);
+  // Ranks of mesh.tensor that do not divide the experts cut each of them, which needs mesh.expert = 1.
+  const std::int64_t dealt = experts % tensor == 0 ? experts / tensor : 1;
+  return {{"legal", nearest_divisors(std::gcd(dealt, shard), d.mesh.expert)}};
+}
+/// Returns the key that sends a kind of state to NVMe; "": none.
+std::string_view sent_to_nvme(const Offload& o) {
+  for (const auto& [key, home] :
+       {std::pair("offload.parameters", &o.parameters), std::pair("offload.gradients", &o.gradients),
+        std::pair("offload.master", &o.master), std::pair("offload.optimizer", &o.optimizer),
+        std::pair("offload.activations", &o.activations)})
+    if (home->to == "nvme") return key;
+  return "";
 }
 std::int64_t multiple_of_interval(const Checkpoint& c) {
   return std::max<std::int64_t>(1, c.keep_every / std::max<std::int64_t>(1, c.interval)) * c.interval;
@@ -25,35 +51,32 @@ constexpr Refusal table[]{
      "{at}: batch.global ({batch.global}) is {accumulation} micro-batches of batch.micro ({batch.micro}) for "
      "each of {ranks} data-parallel ranks, more than the {most} that a step may have: take a larger "
      "batch.micro, or at most batch.global = {legal}"},
+    {"mesh.expert model.family",
+     "{at}: mesh.expert = {mesh.expert} is of experts, and models of family {model.family} have none; "
+     "nearest legal: 1",
+     [](const Deck& d) { return d.mesh.expert > 1 && !is_mixture(d); }},
     {"mesh.expert mesh.shard",
      "{at}: mesh.expert = {mesh.expert} does not divide mesh.shard ({mesh.shard}), some of whose ranks share "
-     "the experts; nearest legal: {legal}"},
+     "the experts; nearest legal: {legal}",
+     [](const Deck& d) { return d.mesh.expert > 1 && d.mesh.shard > 0 && d.mesh.shard % d.mesh.expert != 0; },
+     legal_of_expert},
     {"mesh.expert tensor.sequence_parallel",
      "{at}: with mesh.expert = {mesh.expert}, ranks of mesh.tensor ({mesh.tensor}) send each its own tokens "
      "to experts: set tensor.sequence_parallel = true, or mesh.expert = 1",
      [](const Deck& d) { return d.mesh.expert > 1 && d.mesh.tensor > 1 && !d.tensor.sequence_parallel; }},
     {"mesh.expert mesh.tensor model.num_experts",
      "{at}: mesh.expert x mesh.tensor ({mesh.expert} x {mesh.tensor}) does not divide model.num_experts "
-     "({model.num_experts}), which are dealt to the ranks of both; nearest legal product: {legal}",
+     "({model.num_experts}), which are dealt to the ranks of both; nearest legal: mesh.expert = {legal}",
      [](const Deck& d) {
        return d.mesh.expert > 1 && d.mesh.tensor > 1 && d.model.num_experts > 0 &&
               d.model.num_experts % (d.mesh.expert * d.mesh.tensor) != 0;
      },
-     [](const Deck& d) {
-       return Words{{"legal", nearest_divisors(d.model.num_experts, d.mesh.expert * d.mesh.tensor)}};
-     }},
-    {"mesh.expert model.family",
-     "{at}: mesh.expert = {mesh.expert} is of experts, and models of family {model.family} have none; "
-     "nearest "
-     "legal: 1",
-     [](const Deck& d) { return d.mesh.expert > 1 && d.model.num_experts == 0; }},
+     legal_of_expert},
     {"mesh.expert model.num_experts",
      "{at}: mesh.expert = {mesh.expert} does not divide model.num_experts ({model.num_experts}); nearest "
      "legal: {legal}",
      [](const Deck& d) { return d.mesh.expert > 1 && d.model.num_experts % d.mesh.expert != 0; },
-     [](const Deck& d) {
-       return Words{{"legal", nearest_divisors(d.model.num_experts, d.mesh.expert)}};
-     }},
+     legal_of_expert},
     {"mesh.pipeline mesh.replicate mesh.shard mesh.context mesh.tensor",
      "{open} are both -1; at most one degree of the mesh may be"},
     {"mesh.tensor model.num_attention_heads model.intermediate_size model.vocab_size",
@@ -149,7 +172,12 @@ constexpr Refusal table[]{
      "{recompute.mode}; nearest legal: 1",
      [](const Deck& d) { return d.recompute.every != 1 && d.recompute.mode != "full"; }},
     {"offload.* offload.nvme_path",
-     "{at}: {key} = \"nvme\" needs offload.nvme_path, folders on drives of the node"},
+     "{at}: {key} = \"nvme\" needs offload.nvme_path, folders on drives of the node",
+     [](const Deck& d) { return !sent_to_nvme(d.offload).empty() && d.offload.nvme_path.empty(); },
+     [](const Deck& d) {
+       const std::string_view key = sent_to_nvme(d.offload);
+       return Words{{"at", source_of(d, key)}, {"key", key}};
+     }},
     {"optimizer.nesterov optimizer.momentum",
      "{at}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
      [](const Deck& d) { return d.optimizer.nesterov && d.optimizer.momentum <= 0; }},
@@ -167,8 +195,7 @@ constexpr Refusal table[]{
      [](const Deck& d) { return steps_in_backward(d) && d.mesh.pipeline != 1; }},
     {"optimizer.during_backward experts.capacity",
      "{at}: optimizer.during_backward = true takes steps that cannot be taken again, as those are that have "
-     "no "
-     "room for some rows (experts.capacity = {experts.capacity}); nearest legal: experts.capacity = 0",
+     "no room for some rows (experts.capacity = {experts.capacity}); nearest legal: experts.capacity = 0",
      [](const Deck& d) { return steps_in_backward(d) && d.mesh.expert > 1 && d.experts.capacity > 0; }},
     // These concern learning rate, checkpoints, watchdog and machine.
     {"schedule.warmup run.steps run.tokens run.epochs",
@@ -197,6 +224,23 @@ constexpr Refusal table[]{
      "{at}: checkpoint.keep_best = {checkpoint.keep_best} needs validation losses, and evaluation.interval = "
      "0 computes none; nearest legal: 0",
      [](const Deck& d) { return d.checkpoint.keep_best != 0 && d.evaluation.interval <= 0; }},
+    {"checkpoint.export_from evaluation.interval",
+     "{at}: checkpoint.export_from = \"best\" needs validation losses, and evaluation.interval = 0 computes "
+     "none; nearest legal: last",
+     [](const Deck& d) { return d.checkpoint.export_from == "best" && d.evaluation.interval <= 0; }},
+    {"checkpoint.export_from checkpoint.export",
+     "{at}: checkpoint.export_from = \"best\" says what checkpoint.export writes, and that names no folder; "
+     "nearest legal: last",
+     [](const Deck& d) { return d.checkpoint.export_from == "best" && d.checkpoint.export_to.empty(); }},
+    {"evaluation.patience evaluation.interval",
+     "{at}: evaluation.patience = {evaluation.patience} counts evaluations, and evaluation.interval = 0 "
+     "makes "
+     "none; nearest legal: 0",
+     [](const Deck& d) { return d.evaluation.patience != 0 && d.evaluation.interval <= 0; }},
+    {"evaluation.min_delta evaluation.patience",
+     "{at}: evaluation.min_delta = {evaluation.min_delta} says what evaluation.patience counts as an "
+     "improvement, and that is 0; nearest legal: 0",
+     [](const Deck& d) { return d.evaluation.min_delta != 0 && d.evaluation.patience == 0; }},
     {"checkpoint.memory_copies checkpoint.interval",
      "{at}: checkpoint.memory_copies = {checkpoint.memory_copies} goes on from snapshots as from "
      "checkpoints, and checkpoint.interval = -1 writes none; nearest legal: 0",
@@ -208,10 +252,14 @@ constexpr Refusal table[]{
     {"checkpoint.export_adapter lora.rank",
      "{at}: checkpoint.export_adapter = true needs adapters, and lora.rank = 0; nearest legal: false",
      [](const Deck& d) { return d.checkpoint.export_adapter && d.lora.rank <= 0; }},
-    {"checkpoint.export_adapter model.trainable",
-     "{at}: checkpoint.export_adapter = true writes the adapters alone, and model.trainable has weights of "
-     "the model trained beside them: leave one of the two out",
-     [](const Deck& d) { return d.checkpoint.export_adapter && !d.model.trainable.empty(); }},
+    {"checkpoint.export lora.quantization model.from",
+     "{at}: checkpoint.export merges the adapters into the weights of model.from, and lora.quantization = "
+     "{lora.quantization} stands beside weights that are drawn, which nothing would hold; set "
+     "checkpoint.export_adapter = true",
+     [](const Deck& d) {
+       return !d.checkpoint.export_to.empty() && !d.checkpoint.export_adapter && d.model.from.empty() &&
+              d.lora.quantization != "none";
+     }},
     {"watchdog.audit_interval device.deterministic",
      "{at}: watchdog.audit_interval = {watchdog.audit_interval} needs device.deterministic = true: steps are "
      "computed twice, and are to have the same bits",
@@ -232,7 +280,11 @@ constexpr Refusal table[]{
      }},
     {"device.cuda_graphs offload.*",
      "device.cuda_graphs = \"step\": the host reads and writes NVMe ({op}), so the step cannot be one graph: "
-     "set device.cuda_graphs = \"compute\", or send nothing to nvme in [offload]"},
+     "set device.cuda_graphs = \"compute\", or send nothing to nvme in [offload]",
+     [](const Deck& d) { return d.device.cuda_graphs == "step" && !sent_to_nvme(d.offload).empty(); },
+     [](const Deck& d) {
+       return Words{{"op", sent_to_nvme(d.offload)}};
+     }},
     {"device.cuda_graphs device.communicator",
      "device.cuda_graphs = \"step\": the host drives the communication of {op}, so the step cannot be one "
      "graph: set device.communicator = \"nccl\", or device.cuda_graphs = \"compute\""},

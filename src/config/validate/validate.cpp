@@ -71,11 +71,12 @@ void check_model(Deck& deck) {
 
 void check_schedule(const Deck& deck, std::int64_t steps) {
   const optim::Schedule& s = deck.schedule;
-  if (s.warmup >= steps)
+  const std::int64_t warmup = optim::warmup_steps(s, steps);
+  if (warmup >= steps)
     refuse(deck, "schedule.warmup run.steps run.tokens run.epochs", {{"steps", steps}, {"legal", steps - 1}});
-  if (optim::needs_decay(s) && s.warmup + s.decay > steps)
+  if (optim::needs_decay(s) && warmup + s.decay > steps)
     refuse(deck, "schedule.decay schedule.warmup run.steps",
-           {{"sum", s.warmup + s.decay}, {"steps", steps}, {"legal", steps - s.warmup}});
+           {{"sum", warmup + s.decay}, {"steps", steps}, {"legal", steps - warmup}});
 }
 
 }  // namespace
@@ -110,11 +111,12 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck, Faults& faults) {
   using Check = void (*)(Deck&);
-  constexpr std::array<Check, 8> checks{
+  constexpr std::array<Check, 9> checks{
       [](Deck& d) { check_length(d); },   [](Deck& d) { check_family(d); },
       [](Deck& d) { check_model(d); },    [](Deck& d) { check_precision(d); },
       [](Deck& d) { check_mesh(d); },     [](Deck& d) { check_cluster(d); },
-      [](Deck& d) { check_patterns(d); }, [](Deck& d) { check_data(d); }};
+      [](Deck& d) { check_patterns(d); }, [](Deck& d) { check_data(d); },
+      [](Deck& d) { check_overrides(d); }};
   for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
   for (const Refusal& row : refusals()) faults.attempt_derived([&] { check_refusal(row, deck); });
   const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);
@@ -139,15 +141,29 @@ std::int64_t tokens_per_step(const Deck& deck) {
   return deck.batch.global * deck.data.sequence;
 }
 
-std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch) {
+std::int64_t tokens_of(const Deck& deck, std::int64_t samples, const Earlier& earlier) {
+  return earlier.tokens + (samples - earlier.samples) * deck.data.sequence;
+}
+
+double epochs_of(std::int64_t samples, std::int64_t sequences_per_epoch, const Earlier& earlier) {
+  return earlier.epochs +
+         static_cast<double>(samples - earlier.samples) / static_cast<double>(sequences_per_epoch);
+}
+
+std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch, const Earlier& earlier) {
   std::int64_t steps = deck.run.steps;
-  if (deck.run.tokens > 0) steps = ceil_div(deck.run.tokens, tokens_per_step(deck));
+  if (deck.run.tokens > 0) {
+    const std::int64_t left = std::max<std::int64_t>(0, deck.run.tokens - earlier.tokens);
+    steps = earlier.steps + ceil_div(left, tokens_per_step(deck));
+  }
   if (deck.run.epochs > 0) {
-    const double sequences = deck.run.epochs * static_cast<double>(sequences_per_epoch);
+    const double left = std::max(0.0, deck.run.epochs - earlier.epochs),
+                 sequences = left * static_cast<double>(sequences_per_epoch);
     REQUIRE(sequences <= most_count,
             "{}: run.epochs = {} of {} sequences are more than can be counted; take fewer",
             source_of(deck, "run.epochs"), deck.run.epochs, sequences_per_epoch);
-    steps = std::max<std::int64_t>(1, std::llround(sequences / static_cast<double>(deck.batch.global)));
+    const std::int64_t more = std::llround(sequences / static_cast<double>(deck.batch.global));
+    steps = std::max<std::int64_t>(1, earlier.steps + more);
   }
   check_schedule(deck, steps);
   if (const std::int64_t most = most_tokens / tokens_per_step(deck); steps > most)
@@ -177,6 +193,11 @@ bool saves_behind_training(const Deck& deck) {
 
 bool copies_state(const Deck& deck) {
   return saves_behind_training(deck) || deck.checkpoint.memory_copies > 0;
+}
+
+bool saves_frozen(const Deck& deck) {
+  const bool again = deck.model.from.empty() ? deck.lora.random_base : !deck.model.upcycled;
+  return deck.checkpoint.frozen || !again;
 }
 
 std::string checkpoint_folder(const Deck& deck) {

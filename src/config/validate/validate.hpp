@@ -28,9 +28,21 @@ std::int64_t data_parallel_degree(const Deck& deck);
 std::int64_t accumulation_steps(const Deck& deck);
 /// Returns the tokens per optimizer step, over all ranks.
 std::int64_t tokens_per_step(const Deck& deck);
+
+/// What a run had done when its batch or its data last changed (checkpoint.override). Until then steps,
+/// sequences and tokens are no multiples of each other. All are 0 in a run in which nothing changed.
+struct Earlier {
+  std::int64_t steps = 0, samples = 0, tokens = 0;
+  double epochs = 0;  ///< passes over the data, as run.epochs counts them
+};
+
 /// Returns the optimizer steps of the run. sequences_per_epoch counts training sequences in the data. Throws
 /// Error if the schedule's warmup and decay do not fit into the steps.
-std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch);
+std::int64_t total_steps(const Deck& deck, std::int64_t sequences_per_epoch, const Earlier& earlier = {});
+/// Returns the tokens that a run has consumed with its first `samples` sequences.
+std::int64_t tokens_of(const Deck& deck, std::int64_t samples, const Earlier& earlier);
+/// Returns the passes over the data that a run has made with its first `samples` sequences.
+double epochs_of(std::int64_t samples, std::int64_t sequences_per_epoch, const Earlier& earlier);
 
 /// Returns sharding.reshard_after_forward with its auto resolved: whether the gathered copy is dropped after
 /// forward.
@@ -48,6 +60,9 @@ std::string checkpoint_folder(const Deck& deck);
 bool saves_behind_training(const Deck& deck);
 /// Returns whether the run keeps room for such a copy, for checkpoints or for snapshots in the nodes' memory.
 bool copies_state(const Deck& deck);
+/// Returns whether checkpoints hold the weights that are not trained: if the deck wants that, and if these
+/// weights can neither be read again from model.from nor be drawn again for adapters.
+bool saves_frozen(const Deck& deck);
 
 /// Returns the source of a key's value: "default", "input.toml:12", "command line", ...
 std::string source_of(const Deck& deck, std::string_view key);
@@ -55,11 +70,34 @@ std::string source_of(const Deck& deck, std::string_view key);
 /// Returns whether the key was given in the file or on the command line.
 bool is_explicit(const Deck& deck, std::string_view key);
 
-/// Returns one message for each key that changed and may not change on resume. saved_resolved_toml is the
-/// resolved deck of the checkpoint; keys that it lacks, and keys that no longer exist, are passed over.
-/// Patterns of data files are compared without their folders: data may move, and their content has its own
-/// identity. Throws Error, with `where`, if the saved text is not a deck.
-std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std::string& saved_resolved_toml,
-                                                     const std::string& where = "the checkpoint's deck");
+/// A key whose value differs from the checkpoint's, both as TOML.
+struct KeyChange {
+  std::string key, before, now;
+  std::string refusal;     ///< message that says why it may not change; "" if it may
+  bool can_change = true;  ///< Whether checkpoint.override could permit it.
+};
+
+/// How a deck differs from that of a checkpoint.
+struct DeckChanges {
+  Deck before;  ///< the deck of now with the checkpoint's values; folders of data.train are left out
+  std::vector<KeyChange> keys;
+  bool has(std::string_view pattern) const;  ///< Whether a key that the pattern matches has changed.
+};
+
+/// Returns the keys that changed, without those that are always free unless checkpoint.override names them.
+/// saved_resolved_toml is the resolved deck of the checkpoint; keys that it lacks, and keys that no longer
+/// exist, are passed over. Patterns of data files are compared without their folders: data may move, and
+/// their content has its own identity. Throws Error, with `where`, if the saved text is not a deck.
+DeckChanges changes_on_resume(const Deck& now, const std::string& saved_resolved_toml,
+                              const std::string& where = "the checkpoint's deck");
+
+/// Returns one message for each of them that may not change.
+std::vector<std::string> forbidden(const DeckChanges& changes);
+
+/// Returns the entries of checkpoint.override that would permit the changes, as TOML; "" if none can.
+std::string override_for(const DeckChanges& changes);
+
+/// Returns whether checkpoint.override names the key.
+bool is_listed(const Deck& deck, std::string_view key);
 
 }  // namespace ztrain::config

@@ -165,8 +165,9 @@ void validate_for_ranks(Deck& deck, int ranks, int ranks_per_node) {
   deck.mesh.per_node = ranks_per_node_of(deck, ranks_per_node);
   place_hybrid(deck, ranks);
   resolve_mesh(deck, ranks);
-  if (deck.mesh.shard % deck.mesh.expert != 0)
-    refuse(deck, "mesh.expert mesh.shard", {{"legal", nearest_divisors(deck.mesh.shard, deck.mesh.expert)}});
+  // Degrees that were -1 are known now.
+  for (const Refusal& row : refusals())
+    if (row.keys.starts_with("mesh.")) check_refusal(row, deck);
   check_batch(deck);
   check_reshard(deck);
   for (std::size_t i = 0; i < deck.origins.size(); ++i) deck.origins[i].value = render(fields()[i], deck);

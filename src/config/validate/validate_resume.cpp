@@ -1,13 +1,47 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
-#include <fmt/format.h>
-
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "config/fields/fields.hpp"
 #include "config/fields/value.hpp"
 #include "config/validate/validate.hpp"
+#include "config/validate/validate_rules.hpp"
 
 namespace ztrain::config {
 namespace {
+
+struct Reason {
+  std::string_view keys;  ///< pattern
+  std::string_view text;
+};
+
+/// Reasons that keys can never differ from the checkpoint's, the first match first.
+constexpr std::array reasons{
+    Reason{"optimizer.name", "the states of another optimizer are others"},
+    Reason{"precision.*", "weights and states are kept in these types"},
+    Reason{"lora.*", "the adapters and their states are of this shape and scale"},
+    Reason{"model.trainable", "it decides which weights have states"},
+    Reason{"model.frozen", "it decides which weights have states"},
+    Reason{"model.*", "the weights and states are those of this model"},
+    Reason{"*", "it decides what is computed"},
+};
+
+std::string_view reason_of(std::string_view key) {
+  return std::ranges::find_if(reasons, [&](const Reason& row) { return glob_match(row.keys, key); })->text;
+}
+
+/// Returns why a key can never change in this way; "" if it can.
+std::string never_because(const Deck& now, const Field& field, const std::string& before,
+                          const std::string& after) {
+  if (field.on_resume == OnResume::never) return std::string(reason_of(field.key));
+  const bool is_sum = field.key == "optimizer.momentum" && now.optimizer.name == "sgd";
+  return is_sum && (before == "0") != (after == "0") ? "only above 0 a running sum is kept" : "";
+}
 
 void drop_folders(Deck& deck) {
   for (auto* list : {&deck.data.train, &deck.data.validation}) {
@@ -15,27 +49,91 @@ void drop_folders(Deck& deck) {
   }
 }
 
+std::string keys_on_request() {
+  std::string keys;
+  for (const Field& field : fields())
+    if (field.on_resume == OnResume::on_request) keys += (keys.empty() ? "" : ", ") + field.key;
+  return keys;
+}
+
 }  // namespace
 
-std::vector<std::string> changes_forbidden_on_resume(const Deck& now, const std::string& saved_resolved_toml,
-                                                     const std::string& where) {
+bool is_listed(const Deck& deck, std::string_view key) {
+  return std::ranges::any_of(deck.checkpoint.changes,
+                             [&](const std::string& pattern) { return glob_match(pattern, key); });
+}
+
+void check_overrides(const Deck& deck) {
+  for (const std::string& pattern : deck.checkpoint.changes) {
+    const Field* matched = nullptr;
+    bool may_change = false;
+    for (const Field& field : fields()) {
+      if (!glob_match(pattern, field.key)) continue;
+      matched = &field;
+      may_change = may_change || field.on_resume != OnResume::never;
+    }
+    if (may_change) continue;
+    const std::string where =
+        fmt::format("{}: checkpoint.override: ", source_of(deck, "checkpoint.override"));
+    const std::string legal = fmt::format(
+        "legal are {}, patterns of them such as \"schedule.*\", and keys "
+        "that may always change",
+        keys_on_request());
+    REQUIRE(matched == nullptr, "{}{} can never change on resume: {}; {}", where, toml_string(pattern),
+            reason_of(matched->key), legal);
+    const std::string near = nearest(pattern, field_keys());
+    fail("{}{} is no key, and a pattern of none{}; {}", where, toml_string(pattern),
+         near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near), legal);
+  }
+}
+
+bool DeckChanges::has(std::string_view pattern) const {
+  return std::ranges::any_of(keys, [&](const KeyChange& change) { return glob_match(pattern, change.key); });
+}
+
+DeckChanges changes_on_resume(const Deck& now, const std::string& saved_resolved_toml,
+                              const std::string& where) {
   const toml::table table = parse_toml(saved_resolved_toml, where);
-  Deck saved = now, current = now;
+  DeckChanges changes{now, {}};
+  Deck current = now;
   for (const auto& field : fields()) {
     const toml::node* value = table[field.section()][field.member()].node();
-    if (value != nullptr) assign(field, *value, saved, where);
+    if (value != nullptr) assign(field, *value, changes.before, where);
   }
-  drop_folders(saved);
+  drop_folders(changes.before);
   drop_folders(current);
-  std::vector<std::string> messages;
   for (const auto& field : fields()) {
-    if (field.free_on_resume) continue;
-    const std::string before = render(field, saved), after = render(field, current);
+    if (field.path == PathKind::written) continue;
+    if (field.on_resume == OnResume::free && !is_listed(now, field.key)) continue;
+    const std::string before = render(field, changes.before), after = render(field, current);
     if (before == after) continue;
-    messages.push_back(fmt::format("{}: {} was {} when the checkpoint was written and is {} now",
-                                   source_of(now, field.key), field.key, before, after));
+    const std::string never = never_because(now, field, before, after);
+    const bool may = never.empty() && (field.on_resume == OnResume::free || is_listed(now, field.key));
+    KeyChange change{field.key, before, after, "", never.empty()};
+    if (!may)
+      change.refusal = fmt::format("{}: {} was {} when the checkpoint was written and is {} now{}",
+                                   source_of(now, field.key), field.key, before, after,
+                                   never.empty() ? "" : fmt::format(" (it can never change: {})", never));
+    changes.keys.push_back(std::move(change));
   }
+  return changes;
+}
+
+std::vector<std::string> forbidden(const DeckChanges& changes) {
+  std::vector<std::string> messages;
+  for (const KeyChange& change : changes.keys)
+    if (!change.refusal.empty()) messages.push_back(change.refusal);
   return messages;
+}
+
+std::string override_for(const DeckChanges& changes) {
+  std::vector<std::string> keys;
+  for (const KeyChange& change : changes.keys) {
+    if (change.refusal.empty()) continue;
+    if (!change.can_change) return "";
+    keys.push_back(toml_string(change.key));
+  }
+  return fmt::format("[{}]", fmt::join(keys, ", "));
 }
 
 }  // namespace ztrain::config

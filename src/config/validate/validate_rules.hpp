@@ -40,6 +40,9 @@ void check_data(const Deck& deck);
 /// Checks that no list of patterns holds an empty one.
 void check_patterns(const Deck& deck);
 
+/// Checks that each entry of checkpoint.override names a key that may change on resume.
+void check_overrides(const Deck& deck);
+
 /// Checks that at most one degree is open.
 void check_mesh(Deck& deck);
 

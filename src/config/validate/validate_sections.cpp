@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/adapters.hpp"
 #include "config/architectures.hpp"
 #include "config/fields/model_keys.hpp"
 #include "config/fields/presets.hpp"
@@ -30,10 +31,11 @@ void settle(Deck& deck, const Architecture& a) {
   cut("model.no_rope_layers", deck.model.no_rope_layers);
 }
 
-/// Names all linear layers of the family's blocks, if no others are given. Experts are none.
+/// Names all linear layers of the family's blocks, if no others are given or PEFT's word for them is. Experts
+/// are none.
 void settle_targets(Deck& deck, const BlockStyle& style) {
-  if (source_of(deck, "lora.targets") != "default") return;
   const std::vector<std::string> before = deck.lora.targets;
+  if (source_of(deck, "lora.targets") != "default" && before != std::vector<std::string>{all_linear}) return;
   const Model& m = deck.model;
   if (!is_latent(m))
     deck.lora.targets = {"q_proj", "k_proj", "v_proj", "o_proj"};

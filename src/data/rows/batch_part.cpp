@@ -18,10 +18,26 @@ BatchPart::BatchPart(std::int64_t tokens, const TokenOrder& order, int index) {
 
 void BatchPart::copy_into_padding() {
   std::fill(tokens_.end() - padding_, tokens_.end(), tokens_.front());
+  // The padding adds nothing to the last slot of the micro-batch.
+  if (!sequences_.empty() && padding_ > 0)
+    std::fill(sequences_.end() - padding_, sequences_.end(), *(sequences_.end() - padding_ - 1));
+}
+
+/// Makes the arrays that only a loss on pairs reads, once.
+void BatchPart::take_room_for_pairs(const MicroBatch& out) {
+  if (out.sequences == nullptr || !sequences_.empty()) return;
+  sequences_.resize(tokens_.size());
+  reference_.resize(tokens_.size());
 }
 
 MicroBatch BatchPart::whole() {
-  return {tokens_.data(), targets_.data(), weights_.data(), positions_.data(), document_start_.data()};
+  return {tokens_.data(),
+          targets_.data(),
+          weights_.data(),
+          positions_.data(),
+          document_start_.data(),
+          sequences_.empty() ? nullptr : sequences_.data(),
+          reference_.empty() ? nullptr : reference_.data()};
 }
 
 void BatchPart::take(const MicroBatch& out) const {
@@ -32,6 +48,10 @@ void BatchPart::take(const MicroBatch& out) const {
     std::copy_n(weights_.data() + token, count, out.weights + to);
     std::copy_n(positions_.data() + token, count, out.positions + to);
     std::copy_n(document_start_.data() + token, count, out.document_start + to);
+    if (out.sequences != nullptr) {
+      std::copy_n(sequences_.data() + token, count, out.sequences + to);
+      std::copy_n(reference_.data() + token, count, out.reference + to);
+    }
     to += count;
   }
 }

@@ -24,6 +24,7 @@ class BatchPart {
   template <class Read>
   void fill(const MicroBatch& out, const Read& read) {
     if (runs_.empty()) return read(out);
+    take_room_for_pairs(out);
     read(whole());
     copy_into_padding();
     take(out);
@@ -31,6 +32,7 @@ class BatchPart {
 
  private:
   MicroBatch whole();
+  void take_room_for_pairs(const MicroBatch& out);
   void copy_into_padding();
   void take(const MicroBatch& out) const;
 
@@ -38,6 +40,8 @@ class BatchPart {
   /// Arrays of all tokens; empty likewise.
   std::vector<std::int32_t> tokens_, targets_, positions_, document_start_;
   std::vector<float> weights_;
+  std::vector<std::int32_t> sequences_;
+  std::vector<double> reference_;
   std::int64_t padding_ = 0;
 };
 

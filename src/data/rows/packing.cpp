@@ -196,6 +196,13 @@ std::int64_t most_pieces(const std::vector<std::int64_t>& offsets, const Packing
 
 }  // namespace
 
+DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& other) {
+  documents += other.documents;
+  truncated += other.truncated, split += other.split, dropped += other.dropped;
+  untrained += other.untrained, single += other.single, cut_off += other.cut_off;
+  return *this;
+}
+
 CutDocuments cut_documents(const TokenSource& source, const PackingOptions& options, const std::string& key) {
   const std::vector<std::int64_t> offsets = source.document_offsets();
   const std::int64_t pieces = most_pieces(offsets, options);

@@ -37,6 +37,8 @@ struct DocumentCounts {
   std::int64_t untrained = 0;  ///< documents left out because none of their tokens is to be predicted
   std::int64_t single = 0;     ///< documents of one token, which are untrained
   std::int64_t cut_off = 0;    ///< tokens of truncated or dropped documents that are in no row
+
+  DocumentCounts& operator+=(const DocumentCounts& other);
 };
 
 struct CutDocuments {

@@ -8,15 +8,16 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "data/rows/document_rows.hpp"
+#include "data/rows/pair_rows.hpp"
 #include "data/rows/window_rows.hpp"
 
 namespace ztrain::data {
 namespace {
 
 RowSet windows(const Entry& entry, const config::Data& data, std::int64_t begin, std::int64_t end,
-               std::int64_t vocab_size) {
+               std::int64_t vocab_size, Tail tail = Tail::dropped) {
   const auto rows = std::make_shared<const WindowRows>(CheckedTokens{entry.tokens, entry.key, vocab_size},
-                                                       begin, end, data.sequence);
+                                                       begin, end, data.sequence, tail);
   const std::uint64_t identity = hash_text(
       fmt::format("windows {} {} {} {}", entry.tokens->identity(), begin, end, rows->mask_identity()));
   return {entry.name, rows, {}, identity};
@@ -92,6 +93,10 @@ class PackedEntry {
       : entry_(entry),
         options_{data.sequence, rule_for_long(data.long_documents), data.max_documents},
         vocab_size_(vocab_size) {
+    if (!entry.preference.empty()) {
+      pack_answers(data);
+      return;
+    }
     CutDocuments cut = cut_documents(*entry.tokens, options_, entry.key);
     counts_ = cut.counts;
     packed_ = std::make_shared<const PackedRows>(pack_all(entry, cut, options_));
@@ -99,7 +104,7 @@ class PackedEntry {
                                      options_.sequence, data.long_documents, options_.max_documents));
   }
 
-  std::int64_t rows() const { return packed_->rows(); }
+  std::int64_t rows() const { return pairs_ ? pairs_->rows() : packed_->rows(); }
   bool truncates() const { return counts_.truncated > 0; }
   /// Describes what is in no row, for messages.
   std::string left_out() const {
@@ -117,6 +122,12 @@ class PackedEntry {
 
   RowSet set(const RowRange& range) const {
     const std::uint64_t identity = hash_text(fmt::format("{} {}", range.begin, range.end), content_);
+    if (pairs_) {
+      const auto rows =
+          std::make_shared<const PairRows>(CheckedTokens{entry_.tokens, entry_.key, vocab_size_}, pairs_,
+                                           references_, options_.sequence, range);
+      return {.name = entry_.name, .rows = rows, .documents = counts_, .identity = identity, .pairs = rows};
+    }
     return {entry_.name,
             std::make_shared<const DocumentRows>(CheckedTokens{entry_.tokens, entry_.key, vocab_size_},
                                                  packed_, options_.sequence, range),
@@ -124,11 +135,21 @@ class PackedEntry {
   }
 
  private:
+  void pack_answers(const config::Data& data) {
+    pairs_ = std::make_shared<const PackedPairs>(pack_pairs(*entry_.tokens, options_, entry_.key));
+    counts_ = pairs_->counts;
+    content_ = hash_text(fmt::format("{} {} {} {} {} {}", entry_.preference, entry_.tokens->identity(),
+                                     pairs_->content, options_.sequence, data.long_documents,
+                                     options_.max_documents));
+  }
+
   const Entry& entry_;
   PackingOptions options_;
   std::int64_t vocab_size_;
   DocumentCounts counts_;
-  std::shared_ptr<const PackedRows> packed_;
+  std::shared_ptr<const PackedRows> packed_;  ///< null if the documents are pairs
+  std::shared_ptr<const PackedPairs> pairs_;
+  std::shared_ptr<References> references_ = std::make_shared<References>();
   std::uint64_t content_ = 0;
 };
 
@@ -149,6 +170,20 @@ SplitRows split_documents(const Entry& entry, const config::Data& data, double f
 
 bool in_documents(const Entry& entry, const config::Data& data) {
   const bool has = entry.tokens->has_documents();
+  const std::string file = entry.tokens->locate(0).file;
+  const std::string held = entry.tokens->preference();
+  REQUIRE(entry.preference.empty() || held == entry.preference,
+          "{}: '{}' holds no {} of answers, which preference.loss_type needs: tools/prepare_data.py makes "
+          "them of "
+          "records with {}",
+          entry.key, file, entry.preference,
+          entry.preference == "pairs" ? "\"chosen\" and \"rejected\""
+                                      : "\"prompt\", \"completion\" and \"label\"");
+  REQUIRE(
+      !entry.preference.empty() || held.empty(),
+      "{}: '{}' holds {} of answers, some of which are not to be learned: set preference.loss_type, such as "
+      "\"{}\"",
+      entry.key, file, held, held == "pairs" ? "sigmoid" : "kto");
   REQUIRE(
       has || data.packing != "documents",
       "{}: data.packing = \"documents\", but '{}' does not say where its documents begin (document_offsets); "
@@ -162,6 +197,18 @@ bool in_documents(const Entry& entry, const config::Data& data) {
 SplitRows make_rows(const Entry& entry, const config::Data& data, double held_out, std::int64_t vocab_size) {
   return in_documents(entry, data) ? split_documents(entry, data, held_out, vocab_size)
                                    : split_windows(entry, data, held_out, vocab_size);
+}
+
+RowSet make_rows_to_evaluate(const Entry& entry, const config::Data& data, std::int64_t tokens,
+                             std::int64_t vocab_size) {
+  if (!in_documents(entry, data)) {
+    const std::int64_t size = entry.tokens->size(), end = tokens < size - 1 ? tokens + 1 : size;
+    RowSet set = windows(entry, data, 0, end, vocab_size, Tail::kept);
+    require_trained(entry, set, fmt::format("its first {} tokens", end));
+    return set;
+  }
+  const PackedEntry packed(entry, data, vocab_size);
+  return packed.set({0, std::min(packed.rows(), (tokens - 1) / data.sequence + 1), packed.mixed()});
 }
 
 RowSet make_validation_rows(const Entry& entry, const config::Data& data, std::int64_t vocab_size) {

@@ -6,12 +6,16 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/preference_loss.hpp"
 
 namespace ztrain::data {
 
 Row row_of(const MicroBatch& b, std::int64_t row, std::int64_t sequence) {
   const std::int64_t at = row * sequence;
-  return {{b.tokens + at, b.targets + at, b.weights + at, b.positions + at, b.document_start + at}, at};
+  return {{b.tokens + at, b.targets + at, b.weights + at, b.positions + at, b.document_start + at,
+           b.sequences == nullptr ? nullptr : b.sequences + at,
+           b.reference == nullptr ? nullptr : b.reference + at},
+          at};
 }
 
 void fill_padding(std::int64_t sequence, const Row& out) {
@@ -19,6 +23,10 @@ void fill_padding(std::int64_t sequence, const Row& out) {
   std::fill_n(out.at.targets, sequence, 0);
   std::fill_n(out.at.weights, sequence, 0.0f);
   fill_places(0, sequence, out);
+  if (out.at.sequences != nullptr)
+    std::fill_n(out.at.sequences, sequence,
+                static_cast<std::int32_t>(out.index / sequence * sequence_slots(sequence)));
+  if (out.at.reference != nullptr) std::fill_n(out.at.reference, sequence, 0.0);
 }
 
 void fill_places(std::int64_t begin, std::int64_t count, const Row& out) {

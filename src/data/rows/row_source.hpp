@@ -18,6 +18,11 @@ struct MicroBatch {
   std::int32_t* positions = nullptr;  ///< position of the token in its document, from 0
   /// Index, in the flattened micro-batch, of the first token of the token's document.
   std::int32_t* document_start = nullptr;
+  /// Slot of the token's sequence in the flattened micro-batch, never falling; null: nobody asks for it. The
+  /// slots of a row begin at its number times sequence_slots().
+  std::int32_t* sequences = nullptr;
+  /// Terms of the log-probability of the token's sequence under a reference model; null likewise.
+  double* reference = nullptr;
 };
 
 /// One row of a micro-batch: pointers to its first elements.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.hpp"
@@ -85,16 +87,38 @@ BinaryLayout with_header(const InputFile& file, const HeaderRow& row, const std:
   return {header_bytes, row.width, tokens, row.vocab};
 }
 
+/// Reads ids of 8 bytes, block by block. An id that 32 bits cannot hold becomes the nearest that they can,
+/// which no vocabulary has.
+template <class T>
+void read_wide_ids(const InputFile& file, std::int64_t offset, std::int64_t count, std::int32_t* out) {
+  constexpr T least = std::numeric_limits<std::int32_t>::min() * std::is_signed_v<T>,
+              most = std::numeric_limits<std::int32_t>::max();
+  std::vector<T> block(static_cast<std::size_t>(std::min<std::int64_t>(count, 1 << 14)));
+  for (; count > 0; count -= std::ssize(block), offset += std::ssize(block) * std::int64_t{sizeof(T)}) {
+    block.resize(static_cast<std::size_t>(std::min(count, std::ssize(block))));
+    file.read(offset, std::ssize(block) * std::int64_t{sizeof(T)}, block.data());
+    for (const T id : block) *out++ = static_cast<std::int32_t>(std::clamp(id, least, most));
+  }
+}
+
+/// Widens one id of 1 or 2 bytes.
+std::int32_t narrow_id(const std::byte* from, const BinaryLayout& layout) {
+  if (layout.width == 1) return layout.has_sign ? load<std::int8_t>(from) : load<std::uint8_t>(from);
+  return layout.has_sign ? load<std::int16_t>(from) : load<std::uint16_t>(from);
+}
+
 /// Reads ids from `offset` on. Narrow ids are read into the end of out and widened from its beginning, so
 /// each is read before it is written over.
-void read_ids(const InputFile& file, std::int64_t offset, int width, std::int64_t count, std::int32_t* out) {
-  const std::int64_t bytes = count * width, room = count * std::int64_t{sizeof *out};
+void read_ids(const InputFile& file, std::int64_t offset, const BinaryLayout& layout, std::int64_t count,
+              std::int32_t* out) {
+  const std::int64_t width = layout.width, bytes = count * width, room = count * std::int64_t{sizeof *out};
+  if (width == 8)
+    return layout.has_sign ? read_wide_ids<std::int64_t>(file, offset, count, out)
+                           : read_wide_ids<std::uint64_t>(file, offset, count, out);
   const std::byte* const from = reinterpret_cast<std::byte*>(out) + room - bytes;
   file.read(offset, bytes, reinterpret_cast<std::byte*>(out) + room - bytes);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (width == 1) out[i] = std::to_integer<std::int32_t>(from[i]);
-    if (width == 2) out[i] = load<std::uint16_t>(from + 2 * i);
-  }
+  if (width < 4)
+    for (std::int64_t i = 0; i < count; ++i) out[i] = narrow_id(from + width * i, layout);
 }
 
 /// Hashes the tokens' bytes. Of a file longer than 64 KiB, hashes 16 evenly spaced samples of 4 KiB.
@@ -160,14 +184,20 @@ std::unique_ptr<TokenSource> FileTokens::binary(const std::vector<std::string>& 
   return source;
 }
 
+std::unique_ptr<FileTokens> FileTokens::of(std::vector<std::pair<InputFile, BinaryLayout>> files) {
+  auto source = std::make_unique<FileTokens>();
+  for (auto& [file, layout] : files) source->add(std::move(file), layout);
+  return source;
+}
+
 void FileTokens::add(InputFile file, const BinaryLayout& layout) {
   if (separated_ && !parts_.empty()) ++size_;
   parts_.push_back({std::move(file), layout, size_});
   size_ += layout.tokens;
 }
 
-/// Visits the part of a range that each file holds, as read(file, byte, width, tokens), and what lies between
-/// two files, as separator().
+/// Visits the part of a range that each file holds, as read(file, byte, layout, tokens), and what lies
+/// between two files, as separator().
 template <class Read, class Separator>
 void FileTokens::each_part(std::int64_t begin, std::int64_t count, const Read& read,
                            const Separator& separator) const {
@@ -176,7 +206,7 @@ void FileTokens::each_part(std::int64_t begin, std::int64_t count, const Read& r
     const auto& [file, layout, first] = parts_[p];
     const std::int64_t inside = begin - first, here = std::min(count, layout.tokens - inside);
     if (here > 0) {
-      read(file, layout.header_bytes + inside * layout.width, layout.width, here);
+      read(file, layout.header_bytes + inside * layout.width, layout, here);
       begin += here, count -= here;
     }
     if (separated_ && count > 0) {
@@ -189,8 +219,8 @@ void FileTokens::each_part(std::int64_t begin, std::int64_t count, const Read& r
 void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out) const {
   each_part(
       begin, count,
-      [&](const InputFile& file, std::int64_t byte, int width, std::int64_t tokens) {
-        read_ids(file, byte, width, tokens, out);
+      [&](const InputFile& file, std::int64_t byte, const BinaryLayout& layout, std::int64_t tokens) {
+        read_ids(file, byte, layout, tokens, out);
         out += tokens;
       },
       [&] { *out++ = text_separator; });
@@ -199,8 +229,8 @@ void FileTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* out)
 void FileTokens::read_ahead(std::int64_t begin, std::int64_t count) const {
   each_part(
       begin, count,
-      [](const InputFile& file, std::int64_t byte, int width, std::int64_t tokens) {
-        file.read_ahead(byte, tokens * width);
+      [](const InputFile& file, std::int64_t byte, const BinaryLayout& layout, std::int64_t tokens) {
+        file.read_ahead(byte, tokens * layout.width);
       },
       [] {});
 }
@@ -223,8 +253,14 @@ std::int64_t FileTokens::known_vocab() const {
 }
 
 NarrowIds FileTokens::narrow_ids() const {
-  const auto found = std::ranges::find_if(parts_, [](const Part& part) { return part.layout.width == 2; });
-  return found == parts_.end() ? NarrowIds{} : NarrowIds{found->file.path(), ids_of_16_bits};
+  NarrowIds narrow;
+  for (const Part& part : parts_) {
+    const BinaryLayout& layout = part.layout;
+    if (separated_ || layout.width > 2) continue;
+    const std::int64_t limit = std::int64_t{1} << (8 * layout.width - (layout.has_sign ? 1 : 0));
+    if (narrow.limit == 0 || limit < narrow.limit) narrow = {part.file.path(), limit};
+  }
+  return narrow;
 }
 
 Tokenizer FileTokens::tokenizer() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 
 #include "base/error.hpp"
@@ -18,8 +19,19 @@ int stops(const char*, int error) {
   return error != ENOENT && error != ENOTDIR;
 }
 
+/// Returns the path of the tokens where a path is that of an index beside them.
+std::string without_index(const std::string& path) {
+  const std::filesystem::path tokens = std::filesystem::path(path).replace_extension(".bin");
+  return path.ends_with(".idx") && file_exists(tokens) ? tokens.string() : path;
+}
+
 std::vector<std::string> matches(const std::string& pattern, const std::string& key) {
-  if (file_exists(pattern, key)) {
+  const bool exists = file_exists(pattern, key);
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(pattern, unknown) && file_exists(pattern + ".bin") &&
+      file_exists(pattern + ".idx"))
+    return {pattern + ".bin"};
+  if (exists) {
     require_readable(pattern, key);
     return {pattern};
   }
@@ -32,8 +44,7 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
           "{}: '{}' cannot be searched: a folder may not be read by this user", key, printable(pattern));
   std::vector<std::string> files;
   for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i)
-    if (std::error_code unknown; std::filesystem::is_regular_file(found.gl_pathv[i], unknown))
-      files.emplace_back(found.gl_pathv[i]);
+    if (std::filesystem::is_regular_file(found.gl_pathv[i], unknown)) files.emplace_back(found.gl_pathv[i]);
   return files;
 }
 
@@ -45,7 +56,7 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
     const auto files = matches(pattern, key);
     const bool glob = pattern.find_first_of("*?[") != std::string::npos;
     REQUIRE(!files.empty(), "{}: '{}' {}", key, pattern, glob ? "matches no file" : "does not exist");
-    all.insert(all.end(), files.begin(), files.end());
+    std::ranges::transform(files, std::back_inserter(all), without_index);
   }
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());

@@ -71,6 +71,9 @@ Hdf5Tokens::Hdf5Tokens(const std::vector<std::string>& files, const std::string&
           key_, with->path, without->path);
   has_documents_ = with != parts_.end();
   for (const Part& part : parts_) has_mask_ = has_mask_ || part.mask;
+  for (const Part& part : parts_)
+    REQUIRE(part.preference == preference(), "{}: '{}' and '{}' have different attributes preference", key_,
+            parts_.front().path, part.path);
   tokenizer();
 }
 
@@ -168,6 +171,13 @@ void Hdf5Tokens::read_attributes(Part& part) const {
           "{}: the attribute vocab_size of '{}' is {}, and not 0 to {}", key_, part.path, t.vocab_size,
           most_ids);
   t.folder = string_attribute(root, "tokenizer_folder");
+  part.preference = string_attribute(root, "preference");
+  const std::string& kind = part.preference;
+  REQUIRE(kind.empty() || kind == "pairs" || kind == "labels",
+          "{}: the attribute preference of '{}' is \"{}\"; legal: pairs, labels", key_, part.path, kind);
+  REQUIRE(kind.empty() || part.offsets % 2 == 1,
+          "{}: '{}' holds {} of answers, and its number of documents ({}) is not even", key_, part.path, kind,
+          part.offsets - 1);
   read_ends(root, t);
   t.file = t.chat_template_file = t.vocab_file = part.path;
 }
@@ -242,6 +252,30 @@ std::vector<std::int64_t> Hdf5Tokens::document_offsets() const {
             key_, part.path, down - own.begin(), *down, down - own.begin() + 1, *(down + 1));
     for (auto& offset : own) offset += part.begin;
     if (!all.empty()) all.pop_back();  // this file begins where the last one ends
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+std::vector<std::uint8_t> Hdf5Tokens::labels() const {
+  const Quiet quiet;
+  std::vector<std::uint8_t> all, own;
+  for (const Part& part : parts_) {
+    if (part.preference != "labels") continue;
+    const Handle dataset = open_dataset(part, "labels");
+    const std::int64_t wanted = (part.offsets - 1) / 2, items = dataset ? integers_in(dataset) : -1;
+    REQUIRE(
+        items == wanted,
+        "{}: the dataset \"labels\" of '{}' must be one integer for each of its {} answers with labels, but "
+        "is {}",
+        key_, part.path, wanted,
+        items < 0 ? "not there, or no list of integers" : fmt::format("{} integers", items));
+    require_whole(part, dataset, "labels");
+    own.resize(static_cast<std::size_t>(items));
+    read({part, 0, items}, {dataset, "labels", H5T_NATIVE_UCHAR}, own.data());
+    const auto odd = std::ranges::find_if(own, [](std::uint8_t label) { return label > 1; });
+    REQUIRE(odd == own.end(), "{}: labels[{}] of '{}' is neither 0 nor 1", key_, odd - own.begin(),
+            part.path);
     all.insert(all.end(), own.begin(), own.end());
   }
   return all;

@@ -5,8 +5,10 @@
 //                              increasing from 0 to N
 //   loss_mask         [N]      integers, optional: 1 for tokens that are to be predicted, else 0
 // and, as attributes of its root, all optional: ztrain_format (1), tokenizer, tokenizer_hash,
-// tokenizer_folder, chat_template_hash, vocab_size, eos_id, turn_end_ids. tools/prepare_data.py writes such
-// files; docs/data.md describes them.
+// tokenizer_folder, chat_template_hash, vocab_size, eos_id, turn_end_ids, preference ("pairs": documents 2 i
+// and 2 i + 1 are the chosen and the rejected answer of pair i; "labels": an answer, and one of another
+// record to the same prompt). With "labels" a dataset `labels` has an integer for each two documents: 1 if
+// the answer is desirable, else 0. tools/prepare_data.py writes such files; docs/data.md describes them.
 
 #include <string>
 #include <vector>
@@ -35,6 +37,8 @@ class Hdf5Tokens : public TokenSource {
   std::string id_text(std::int64_t position) const override;
   bool has_documents() const override { return has_documents_; }
   std::vector<std::int64_t> document_offsets() const override;
+  std::string preference() const override { return parts_.front().preference; }
+  std::vector<std::uint8_t> labels() const override;
   bool has_mask() const override { return has_mask_; }
   void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const override;
   Tokenizer tokenizer() const override;
@@ -45,6 +49,7 @@ class Hdf5Tokens : public TokenSource {
     std::int64_t begin = 0, tokens = 0, offsets = 0;  ///< offsets counts items of document_offsets; 0: none
     FileState state;                                  ///< state of the file when it was opened
     Tokenizer tokenizer;
+    std::string preference{};
     hdf5::Handle file{}, ids{}, documents{}, mask{};
     hdf5::Stretch ids_at{}, mask_at{};
   };

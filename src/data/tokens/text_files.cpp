@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// How tools/prepare_data.py treats a kind of file.
-enum class Way : std::uint8_t { as_it_is, as_records_first, as_raw_ids_first, unpacked_first, never };
+enum class Way : std::uint8_t { as_it_is, as_raw_ids_first, unpacked_first, never };
 
 struct KindRow {
   std::array<std::string_view, 3> endings;  ///< "": no ending
@@ -32,9 +32,8 @@ struct KindRow {
 };
 constexpr std::array kind_rows{
     KindRow{{".jsonl", ".ndjson", ".json"}, "holds records (JSON)", Way::as_it_is},
-    KindRow{{".jsonl.gz", ".ndjson.gz", ".json.gz"}, "holds packed records (JSON)", Way::as_it_is},
-    KindRow{{".parquet"}, "is a Parquet table", Way::as_records_first, "", parquet_signature},
-    KindRow{{".arrow"}, "is an Arrow table", Way::as_records_first, "", arrow_signature},
+    KindRow{{".parquet"}, "is a Parquet table", Way::as_it_is, "", parquet_signature},
+    KindRow{{".arrow", ".feather"}, "is an Arrow table", Way::as_it_is, "", arrow_signature},
     KindRow{{".safetensors"}, "holds weights (model.from takes their folder)", Way::never},
     KindRow{{".pt", ".pth"}, "holds weights or objects of PyTorch", Way::never},
     KindRow{{".npy"}, "is an array of NumPy", Way::as_raw_ids_first, "", numpy_signature},
@@ -44,6 +43,14 @@ constexpr std::array kind_rows{
     KindRow{{".bz2"}, "is packed", Way::unpacked_first, "bzip2 -dk"},
     KindRow{{".zip"}, "is an archive", Way::unpacked_first, "unzip"},
     KindRow{{".tar", ".tgz"}, "is an archive", Way::unpacked_first, "tar -xf"}};
+constexpr KindRow packed_records{{}, "holds packed records", Way::as_it_is};
+constexpr std::array packings{".gz", ".zst", ".xz", ".bz2"};
+
+/// Returns the path without the ending of a packing.
+fs::path unpacked_name(const fs::path& path) {
+  const bool packed = std::ranges::find(packings, path.extension()) != packings.end();
+  return packed ? fs::path(path).replace_extension() : path;
+}
 
 std::string beginning_of(const std::string& path, const std::string& key) {
   std::string bytes(4096, '\0');
@@ -66,9 +73,7 @@ std::string quoted(const std::string& word) {
 
 /// Returns the command line that makes tokens of the file for this model.
 std::string line_for(const fs::path& file, const Reader& reader) {
-  fs::path stem = file;
-  if (stem.extension() == ".gz") stem.replace_extension();
-  stem.replace_extension();
+  const fs::path stem = unpacked_name(file).replace_extension();
   const bool bytes = reader.vocab_size == text_vocab || (reader.vocab_size == 0 && reader.model.empty());
   const std::string tokenizer = bytes                  ? "bytes"
                                 : reader.model.empty() ? "FOLDER_OF_THE_MODEL"
@@ -87,23 +92,26 @@ std::string advice(const fs::path& file, const KindRow& kind, const Reader& read
         "write its ids alone with `python3 -c 'import sys, numpy; "
         "numpy.load(sys.argv[1]).astype(\"uint32\").tofile(sys.argv[2])' {} {}`, and give that file",
         quoted(file), quoted(fs::path(file).replace_extension(".bin")));
-  if (kind.way == Way::as_it_is)
-    return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
-  const fs::path records = fs::path(file).replace_extension(".jsonl");
-  return fmt::format(
-      "write its rows as JSON, a record a line, to {}; then make tokens of them with {}, and give that file",
-      quoted(records), line_for(records, reader));
+  return fmt::format("make tokens of it with {}, and give that file", line_for(file, reader));
 }
 
-/// Returns the kind of a file by its name; null if it may be text.
-const KindRow* kind_of(const std::string& path) {
-  std::string name = fs::path(path).filename();
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+/// Returns the kind of a file by its name in small letters; null if it may be text.
+const KindRow* kind_of_name(const fs::path& path) {
+  const std::string name = path.string();
   const auto* row = std::find_if(kind_rows.begin(), kind_rows.end(), [&](const KindRow& kind) {
     return std::ranges::any_of(
         kind.endings, [&](std::string_view ending) { return !ending.empty() && name.ends_with(ending); });
   });
   return row == kind_rows.end() ? nullptr : row;
+}
+
+const KindRow* kind_of(const std::string& path) {
+  std::string name = fs::path(path).filename();
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const fs::path unpacked = unpacked_name(name);
+  if (unpacked == name) return kind_of_name(name);
+  const KindRow* inside = kind_of_name(unpacked);
+  return inside != nullptr && inside->way == Way::as_it_is ? &packed_records : kind_of_name(name);
 }
 
 void require_kind(const std::string& path, const Reader& reader, const std::string& key) {

@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "data/tokens/file_tokens.hpp"
 #include "data/tokens/hdf5_tokens.hpp"
+#include "data/tokens/megatron_tokens.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::data {
@@ -19,13 +20,14 @@ namespace {
 std::string kind_by_name(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".h5" || extension == ".hdf5") return "hdf5";
-  return extension == ".bin" ? "token" : "text";
+  if (extension == ".bin") return file_exists(megatron_index_of(path)) ? "megatron" : "token";
+  return "text";
 }
 
-/// Returns "hdf5", "token" or "text".
+/// Returns "hdf5", "megatron", "token" or "text".
 std::string kind_of(const std::vector<std::string>& files, const std::string& format,
                     const std::string& key) {
-  if (format == "hdf5" || format == "text") return format;
+  if (format == "hdf5" || format == "text" || format == "megatron") return format;
   if (format != "auto") return "token";
   const std::string kind = kind_by_name(files.front());
   for (const auto& file : files) {
@@ -81,6 +83,7 @@ std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& pattern
   require_unpacked(files, key);
   const std::string kind = kind_of(files, format, key);
   if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
+  if (kind == "megatron") return std::make_unique<MegatronTokens>(files, key);
   if (kind == "text") {
     require_text(files, format == "text", reader, key);
     return FileTokens::text(files, key);

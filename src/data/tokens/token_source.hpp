@@ -92,6 +92,13 @@ class TokenSource {
   /// Returns whether a file says which tokens are to be predicted.
   virtual bool has_mask() const { return false; }
 
+  /// Returns what two consecutive documents are: "pairs": a chosen answer and the rejected one; "labels": an
+  /// answer with a label, and one to the same prompt that belongs to another; "": documents of their own.
+  virtual std::string preference() const { return ""; }
+
+  /// Returns for each two documents of "labels" 1 if the answer is desirable, else 0.
+  virtual std::vector<std::uint8_t> labels() const { return {}; }
+
   /// Reads 1 for each of tokens [begin, begin + count) that is to be predicted, else 0; as stored, not yet
   /// checked. Errors are those of read.
   virtual void read_mask(std::int64_t begin, std::int64_t count, std::uint8_t* out) const;
@@ -124,12 +131,15 @@ inline constexpr std::int64_t text_vocab = 257;
 /// Opens files or glob patterns as one source, in the order of the files' paths, each file once.
 ///
 /// format is one of:
-/// - "auto": .h5 and .hdf5 are HDF5 files, .bin are token files, all others text; kinds may not be mixed. Raw
-///   uint32 is told from raw uint16 by the first ids and the reader's vocabulary.
+/// - "auto": .h5 and .hdf5 are HDF5 files, .bin are token files (of Megatron if an .idx file is beside it),
+/// all
+///   others text; kinds may not be mixed. Raw uint32 is told from raw uint16 by the first ids and the
+///   reader's vocabulary.
 /// - "text": bytes as ids 0..255, files separated by token 256; empty files are passed over.
 /// - "bin-uint16", "bin-uint32": raw little-endian ids as nanoGPT writes, or ids after llm.c's header of 256
 ///   int32 (magic 20240520 version 1: uint16; magic 20240801 version 7: uint32).
 /// - "hdf5": see hdf5_tokens.hpp.
+/// - "megatron": see megatron_tokens.hpp.
 ///
 /// `key` is the deck key that gave the patterns ("data.train"), for messages. Throws Error naming key,
 /// pattern and file for patterns that match nothing, for files that are empty, truncated or of an unknown
@@ -137,8 +147,9 @@ inline constexpr std::int64_t text_vocab = 257;
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key, const Reader& reader = {});
 
-/// Returns the files that the patterns name, sorted by path, each once. A pattern is a path or a glob(7)
-/// pattern. Throws Error naming key and pattern if it matches no file or holds "**".
+/// Returns the files that the patterns name, sorted by path, each once. A pattern is a path, a glob(7)
+/// pattern, or the NAME of Megatron's NAME.bin with NAME.idx; of the latter two the former is returned.
+/// Throws Error naming key and pattern if it matches no file or holds "**".
 std::vector<std::string> expand_patterns(const std::vector<std::string>& patterns, const std::string& key);
 
 /// Returns "'a.bin'" for one file, "'a.bin', ..." for several, for messages.

@@ -32,6 +32,7 @@ ReportedTensors tensors_of(const model::Graph& graph, const std::vector<TensorId
   ReportedTensors tensors;
   auto next = results.begin();
   if (graph.result >= 0) tensors.losses.push_back(*next++);
+  if (graph.pairs.report >= 0) tensors.pairs = {next[0], next[1]}, next += 2;
   for (std::size_t i = 0; i < graph.experts.losses.size(); ++i) tensors.balance.push_back(*next++);
   if (next == results.end()) return tensors;  // an evaluation has no more
   const auto overflows = next + std::ssize(graph.experts.sums);

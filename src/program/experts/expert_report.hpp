@@ -12,9 +12,10 @@ namespace ztrain::program {
 /// Tensors on a rank of the values that a graph reports (model::Graph::reported).
 struct ReportedTensors {
   std::vector<TensorId> losses;       ///< fp64 [M, 2] of the head
+  PreferenceTensors pairs{};          ///< [M, 9] and [M, slots] of the head, if its loss is on pairs
   std::vector<TensorId> balance;      ///< fp64 [M, 2] of each balance_loss
   std::vector<TensorId> router_sums;  ///< [M, 2 E + 3] of each layer with experts; none in an evaluation
-  std::vector<TensorId> overflows;    ///< int32 [M, 1] of each layer that may overflow; none in an evaluation
+  std::vector<TensorId> overflows;    ///< fp64 [M, 1] of each layer that may overflow; none in an evaluation
 };
 ReportedTensors tensors_of(const model::Graph& graph, const std::vector<TensorId>& results);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
@@ -39,7 +38,8 @@ class ExpertSpreader {
   /// The values of one layer's routing, and how many rows its experts may get.
   struct Layer {
     ValueId slots = -1, offsets = -1;
-    ValueId routes = -1, own_offsets = -1;
+    std::int64_t own_experts = 0;  ///< experts of a rank
+    ValueId routes = -1;
     SlotsOfRows say{};
     std::int64_t rows = 0;       ///< rows that this rank's experts may get
     std::int64_t even_rows = 0;  ///< rows that they get if tokens choose evenly
@@ -47,8 +47,8 @@ class ExpertSpreader {
 
   void visit(Node node) {
     if (node.op == SortByExpert::op) {
-      layer_ = {node.outputs[SortByExpert::slots], node.outputs[SortByExpert::offsets]};
-      own_experts_ = record_of<SortByExpert>(node.attributes).count / members_;
+      layer_ = {node.outputs[SortByExpert::slots], node.outputs[SortByExpert::offsets],
+                record_of<SortByExpert>(node.attributes).count / members_};
       edit<SortByExpert>(node.attributes,
                          [&](SortByExpert& sort) { sort.own_tokens = axes_.contains(Axis::tensor); });
     } else if (node.op == GroupedLinear::op) {
@@ -56,8 +56,7 @@ class ExpertSpreader {
       edit<GroupedLinear>(node.attributes,
                           [&](GroupedLinear& linear) { linear.even_rows = layer_.even_rows; });
     }
-    const bool returns = node.op == Combine::op;
-    if (returns) node.inputs[Combine::rows] = come_back(node, node.inputs[Combine::rows]);
+    if (node.op == Combine::op) node.inputs[Combine::rows] = come_back(node, node.inputs[Combine::rows]);
     bool moved = false;
     for (ValueId& in : node.inputs)
       if (const auto it = moved_.find(in); it != moved_.end()) in = it->second, moved = true;
@@ -92,21 +91,22 @@ class ExpertSpreader {
     const ValueId rows = permute.outputs[Permute::rows];
     const Shape shape = graph_.value(rows).shape, slots = graph_.value(layer_.slots).shape;
     ASSERT(slots[0] % token_parts_ == 0, "{} tokens do not divide into {} parts", slots[0], token_parts_);
-    const std::int64_t tokens = slots[0] / token_parts_, all = tokens * std::min(slots[1], own_experts_);
+    const std::int64_t tokens = slots[0] / token_parts_,
+                       all = tokens * std::min(slots[1], layer_.own_experts);
     layer_.even_rows = tokens * slots[1];
     const double share = static_cast<double>(layer_.even_rows) / members_;
     const auto most = capacity_ > 0 ? static_cast<std::int64_t>(std::ceil(capacity_ * share)) : all;
     layer_.say = {std::min(all, most), axes_.bits()};
     layer_.rows = members_ * layer_.say.slot;
     layer_.routes = emit(RouteRows{layer_.say}, permute, ".routes", {layer_.offsets}, DType::i32,
-                         {route_elements(members_, own_experts_)});
-    layer_.own_offsets =
-        graph_.add({.name = permute.name + ".offsets", .dtype = DType::i32, .shape = {own_experts_ + 1}});
+                         {route_elements(members_, layer_.own_experts)});
+    const ValueId own_offsets = graph_.add(
+        {.name = permute.name + ".offsets", .dtype = DType::i32, .shape = {layer_.own_experts + 1}});
     const ValueId overflow =
-        graph_.add({.name = permute.name + ".overflow", .dtype = DType::i32, .shape = {1}});
-    for (const ValueId out : {layer_.own_offsets, overflow}) graph_.nodes.back().outputs.push_back(out);
+        graph_.add({.name = permute.name + ".overflow", .dtype = DType::f64, .shape = {1}});
+    for (const ValueId out : {own_offsets, overflow}) graph_.nodes.back().outputs.push_back(out);
     if (layer_.say.slot < all) graph_.experts.overflows.push_back(overflow);
-    moved_[layer_.offsets] = layer_.own_offsets;
+    moved_[layer_.offsets] = own_offsets;
     moved_[rows] = emit(ToExperts{layer_.say}, permute, ".to_experts", {rows, layer_.routes},
                         graph_.value(rows).dtype, {layer_.rows, shape[1]});
   }
@@ -133,9 +133,8 @@ class ExpertSpreader {
   AxisSet axes_;
   double capacity_;
   int members_;
-  std::int64_t token_parts_;      ///< parts into which the tokens of a micro-batch are cut
-  std::int64_t own_experts_ = 0;  ///< experts of the layer that a rank has
-  Layer layer_{};                 ///< the last one met
+  std::int64_t token_parts_;  ///< parts into which the tokens of a micro-batch are cut
+  Layer layer_{};             ///< the last one met
   std::map<ValueId, ValueId> moved_{};
 };
 

@@ -10,10 +10,12 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/preference_loss.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/experts_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
+#include "program/codes/quantized.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/passes/final_passes.hpp"
@@ -46,8 +48,8 @@ std::vector<UnitCut> unit_cuts(const RankGraph& of, Whole optimizer) {
 Layout make_layout(const RankGraph& of, Whole optimizer) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : of.graph.parameters)
-    shapes.push_back(
-        {p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank, p.joined});
+    shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank,
+                      p.joined, p.form.any()});
   return Layout(std::move(shapes), unit_cuts(of, optimizer), of.at);
 }
 
@@ -96,15 +98,18 @@ std::shared_ptr<PipelineSteps> steps_of(const JobSpec& spec) {
 /// What the check of placements starts from.
 void note_parameters(Program& program, const model::Graph& graph, const Cut& cut) {
   for (const FlatUnit& unit : cut.layout.units()) {
-    program.unit_elements.push_back(unit.elements());
+    const WeightForm& form = cut.units[at(unit.unit)].form;
+    program.unit_elements.push_back(cut.items(unit.unit, unit.elements()));
     program.unit_cuts.push_back(unit);
     for (const Segment& s : unit.segments) {
       const ParameterShape& shape = cut.layout.parameters()[at(s.parameter)];
       const auto p = at(s.parameter);
       const model::Rows& computed = cut.computed[p];
-      program.parameters.push_back(
-          {shape.name, unit.unit, s.begin + computed.begin, computed.end - computed.begin, shape.slice.dim,
-           graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank, shape.slice.axes});
+      const Quanta items = form.any() ? quanta_of(form, s, computed)
+                                      : Quanta{s.begin + computed.begin, computed.end - computed.begin};
+      program.parameters.push_back({shape.name, unit.unit, items.begin, items.count, shape.slice.dim,
+                                    graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank,
+                                    shape.slice.axes});
     }
   }
 }
@@ -113,11 +118,13 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
   const bool training = cache == nullptr, reports_experts = training && graph.experts.reports();
+  const std::int64_t slots = training && graph.pairs.logps >= 0 ? graph.value(graph.pairs.logps).shape[0] : 0;
   Stages stages;
   if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec, training);
   RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
   run_graph_passes(of_rank);
-  const optim::Info* const optimizer = training ? &optim::find(spec.optimizer.options.name) : nullptr;
+  const optim::Info* const optimizer =
+      training && spec.kind == JobKind::training ? &optim::find(spec.optimizer.options.name) : nullptr;
   Layout layout = make_layout(of_rank, optimizer ? optimizer->whole : Whole::element);
   graph = std::move(of_rank.graph);
   std::vector<model::Unit> units = graph.units;
@@ -141,16 +148,22 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   base.tensors.optimizer_states =
       optimizer ? optimizer->states(spec.optimizer.settings()) : std::vector<optim::StateInfo>{};
   base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
+  for (UnitState& unit : base.tensors.units) unit.saved = unit.trained || spec.saves_frozen;
   give_homes(p, base.cut, base.tensors.units, spec.offload);
   if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))
-    add_snapshots(p, base.tensors.units);
+    add_snapshots(p, base.tensors.units, spec.snapshots);
   base.tensors.scales = add_weight_scales(p, base.graph);
+  base.tensors.statistics = add_weight_statistics(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
       p.add(persistent("partials", DType::u8, {spec.mesh.ranks(), sizeof(StepPartial)}, Category::scalar));
   if (reports_experts)
     base.tensors.experts = p.add(
         persistent("experts", DType::u8, {spec.mesh.ranks(), sizeof(ExpertsPartial)}, Category::scalar));
+  if (slots > 0)
+    base.tensors.preference = {
+        p.add(persistent("preference", DType::f64, {preference_sums}, Category::scalar)),
+        p.add(persistent("preference.logps", DType::f64, {slots}, Category::activation))};
   for (int m = 0; m < spec.micro_batches; ++m)
     for (const model::Value& v : base.graph.values)
       if (v.role == model::Role::input)
@@ -164,6 +177,8 @@ std::vector<TensorId> given(const Program& program, const JobTensors& tensors) {
     all.push_back(unit.master.slice);
     for (const State& state : unit.optimizer) all.push_back(state.slice);
   }
+  for (const TensorId statistics : tensors.statistics)
+    if (statistics != no_tensor) all.push_back(statistics);
   for (std::size_t t = 0; t < program.tensors.size(); ++t)
     if (program.tensors[t].category == Category::input || program.tensors[t].category == Category::cache)
       all.push_back(static_cast<TensorId>(t));
@@ -237,6 +252,21 @@ JobSpec with_all_rows(const JobSpec& spec, const Base& base) {
   return wide;
 }
 
+/// Proves in which order the job's Programs may run, and returns the job with its graph.
+Job proven_job(Job job, Base& base, const JobSpec& spec) {
+  if (spec.proven) prove(spec, [&] { verify_successions(job.programs, given(base.program, base.tensors)); });
+  job.graph = std::move(base.graph);
+  return job;
+}
+
+Job evaluation_job(Base base, const JobSpec& spec) {
+  Job job{{}, base.cut.layout, base.tensors};
+  const Successions any{load_name, evaluation_name};
+  job.programs.add(make(start(base, spec, ProgramKind::load, load_name)), {load_name, evaluation_name, ""});
+  job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
+  return proven_job(std::move(job), base, spec);
+}
+
 }  // namespace
 
 std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
@@ -244,6 +274,7 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   if (spec.may_overflow()) again = graph;
   Base base = make_base(std::move(graph), spec, rank);
   if (may_fit && !may_fit(least_of(base.program))) return std::nullopt;
+  if (spec.kind == JobKind::evaluation) return evaluation_job(std::move(base), spec);
   std::optional<Program> train = train_program(base, spec, may_fit);
   if (!train) return std::nullopt;
   Job job{{}, base.cut.layout, base.tensors};
@@ -267,9 +298,7 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   } else {
     job.programs.add(make(start(base, spec, ProgramKind::evaluate, evaluation_name)), any);
   }
-  if (spec.proven) prove(spec, [&] { verify_successions(job.programs, given(base.program, base.tensors)); });
-  job.graph = std::move(base.graph);
-  return job;
+  return proven_job(std::move(job), base, spec);
 }
 
 bool job_may_fit(model::Graph graph, const JobSpec& spec, int rank, const MayFit& may_fit) {
@@ -322,7 +351,7 @@ void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_
   in_parallel(static_cast<int>(classes.size()), [&](int c) {
     if (tell) tell(fmt::format("class {} of {}", ++begun, classes.size()));
     const int rank = classes[at(c)].front();
-    if (rank != rank_0.train().rank) others[at(c)] = compile(graph, known, rank);
+    if (rank != rank_0.load().rank) others[at(c)] = compile(graph, known, rank);
   });
   std::vector<std::vector<const Program*>> programs;  // by class
   for (const std::optional<Job>& other : others) programs.push_back((other ? *other : rank_0).programs.all());

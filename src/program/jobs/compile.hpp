@@ -35,15 +35,12 @@ struct PipelineOptions {
   std::shared_ptr<PipelineSteps> steps{};  ///< shared by the ranks that are compiled (with_stages)
 };
 
-/// Whose ranks have room for a copy of their state (UnitState::snapshot).
-enum class Snapshots : std::uint8_t {
-  none,
-  of_savers,  ///< those that own what they hold: it is saved
-  of_all      ///< a run goes back to it
-};
+/// Purpose of a job. An evaluation has no train step, and so neither gradients nor optimizer state.
+enum class JobKind : std::uint8_t { training, evaluation };
 
 struct JobSpec {
   MeshShape mesh;
+  JobKind kind = JobKind::training;
   Target target = build_target();  ///< another one only where nothing is executed
   Strategy strategy;
   Precision precision;
@@ -63,6 +60,7 @@ struct JobSpec {
   std::int64_t tokens = 0;  ///< of a micro-batch, without padding; 0: there is none
   OffloadOptions offload;
   Snapshots snapshots = Snapshots::none;
+  bool saves_frozen = true;  ///< whether checkpoints hold the weights that are not trained too
   /// Compiles every micro-batch, also where those in the middle are alike (program/loops/repeat.hpp). So does
   /// a pass over Programs, which might treat one of them by itself.
   bool every_micro_batch = false;
@@ -91,6 +89,8 @@ struct Job {
   /// One optimizer step.
   const Program& train() const& { return programs.at(train_name); }
   Program train() && { return std::move(programs.at(train_name)); }
+  /// Whether the job has a train step.
+  bool trains() const { return programs.find(train_name) != nullptr; }
   /// The same step with room for all rows that may go to other ranks' experts, and all blocks recomputed;
   /// null where the first has such room.
   const Program* all_rows() const& { return programs.find(all_rows_name); }

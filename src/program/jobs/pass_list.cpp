@@ -11,9 +11,12 @@
 #include "model/fp8.hpp"
 #include "model/kv_cache.hpp"
 #include "model/lora.hpp"
+#include "model/quantize.hpp"
 #include "model/trainable.hpp"
+#include "program/codes/quantized.hpp"
 #include "program/experts/expert_report.hpp"
 #include "program/experts/spread_experts.hpp"
+#include "program/jobs/preference_report.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/loops/loop.hpp"
 #include "program/loops/repeat.hpp"
@@ -118,12 +121,15 @@ void step_parameters(Making& m) {
   const model::ExpertReport& experts = m.base.graph.experts;
   const TensorId counts = append_expert_report(m.program(), experts, m.base.tensors, reported);
   move_biases(m.program(), m.base.cut, m.base.tensors, experts.bias_speed, counts);
+  append_preference_report(m.program(), m.base.tensors.preference, reported.pairs);
 }
 
 void report_evaluation(Making& m) {
   const ReportedTensors reported = tensors_of(m.base.graph, m.step.results);
   append_partials(m.program(), m.base.cut, m.base.tensors, reported.losses, {});
   append_expert_report(m.program(), m.base.graph.experts, m.base.tensors, reported);
+  append_preference_report(m.program(), m.base.tensors.preference, reported.pairs);
+  give_logps(m.program(), m.base.tensors.preference, reported.pairs);
 }
 
 void code_weights(Making& m) {
@@ -170,6 +176,9 @@ constexpr ModelPass model_passes[] = {
     [](model::Graph& graph, const config::Deck& deck, const model::Request& request) {
       if (request.objective == model::Objective::loss) model::use_fp8(graph, deck.precision.fp8);
     },
+    [](model::Graph& graph, const config::Deck& deck, const model::Request& request) {
+      if (request.objective == model::Objective::loss) model::quantize_weights(graph, deck.lora);
+    },
 };
 
 /// Over the graph of one rank.
@@ -213,6 +222,7 @@ constexpr ProgramPass step_passes[] = {
        if (m.spec.overlap_tensor) overlap_products(m.program(), Axis::tensor);
      }},
     {forward, shard_step},
+    {forward, [](Making& m) { locate_codes(m.program(), m.base.cut); }},
     {{load}, [](Making& m) { derive_copies(m.program(), m.base.cut.layout, m.base.tensors); }},
     {{train}, step_parameters},
     {{evaluate}, report_evaluation},

@@ -154,7 +154,8 @@ class Expander {
           clone(n, m.values, {ActionKind::forward, block, turn.micro});
       }
     if (options_.training || turn.chunk + 1 < std::ssize(options_.chunks)) return;
-    if (graph_.result >= 0) result_.results.push_back(m.values[at(graph_.result)]);
+    for (const model::ValueId v : {graph_.result, graph_.pairs.report, graph_.pairs.logps})
+      if (v >= 0) result_.results.push_back(m.values[at(v)]);
     for (const model::ValueId v : graph_.experts.losses) result_.results.push_back(m.values[at(v)]);
   }
 

@@ -82,8 +82,9 @@ void append_partials(Program& program, const Cut& cut, const JobTensors& tensors
   const Action action{ActionKind::norm, -1, -1};
   std::vector<TensorId> inputs = losses;
   inputs.insert(inputs.end(), norms.begin(), norms.end());
-  add_op(program, StepPartials{std::ssize(losses), cut.at[Axis::tensor] == 0}, "", action, std::move(inputs),
-         {local});
+  const bool shared = tensors.preference.report != no_tensor;
+  const bool counts = cut.at[Axis::tensor] == 0 && (!shared || cut.at.index_in(context_axes) == 0);
+  add_op(program, StepPartials{std::ssize(losses), counts, shared}, "", action, std::move(inputs), {local});
   if (cut.at.mesh().ranks() > 1)
     emit_all_gather(program, "partials", local, tensors.partials, AxisSet::all(), action);
   else

@@ -373,9 +373,9 @@ Placed place(model::Graph& graph, const Coordinate& at, const model::TensorPlan&
     note(placed.split_over, graph, placer.placements(), split(0), axes);
     note(placed.partial_over, graph, placer.placements(), partial, axes);
   };
-  if (at.mesh()[Axis::expert] > 1) dealt = dealt.without(Axis::expert);
-  if (at.mesh()[Axis::expert] > 1) run(Placer(graph, Axis::expert, at, Tokens::dealt), Axis::expert);
-  run(Placer(graph, sequence_axes.without(AxisSet::all().without(dealt)), at, Tokens::dealt), dealt);
+  const AxisSet routed_over = at.mesh()[Axis::expert] > 1 ? Axis::expert : AxisSet();
+  if (!routed_over.empty()) run(Placer(graph, routed_over, at, Tokens::dealt), routed_over);
+  run(Placer(graph, sequence_axes.without(routed_over), at, Tokens::dealt), dealt.without(routed_over));
   if (around) {
     attend_in_ring(graph, Axis::ring);
     run(Placer(graph, Axis::ring, at, Tokens::cut), Axis::ring);

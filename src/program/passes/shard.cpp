@@ -138,7 +138,7 @@ class Sharder {
     for (const int unit : members_[at(g.unit)]) {
       const TensorId slice = states_[at(unit)].computed.slice;
       const TensorId buffer = add(program(), unit, "gathered.", program().tensor(slice).dtype,
-                                  flat(unit).elements(), Category::gathered);
+                                  cut_.items(unit, flat(unit).elements()), Category::gathered);
       const TensorId secondary = secondary_[at(unit)];
       const bool near = secondary != no_tensor;
       const Action action{ActionKind::gather, unit, micro_at(g.first)};
@@ -174,7 +174,7 @@ class Sharder {
   /// This rank's part of what its neighbours together keep of a gathered unit.
   void keep_secondary(int unit, TensorId gathered, Action action) {
     const AxisSet inner = inner_of(unit);
-    const std::int64_t count = flat(unit).elements() / inner_ranks(unit);
+    const std::int64_t count = cut_.items(unit, flat(unit).elements() / inner_ranks(unit));
     const Tensor& whole = program().tensor(gathered);
     const std::string name = whole.name + ".part";
     secondary_[at(unit)] = add(program(), unit, "secondary.", whole.dtype, count, Category::gathered);
@@ -209,6 +209,11 @@ class Sharder {
       t.base = base;
       t.category = program().tensor(base).category;
       t.offset = (cut_.layout.segment_of(p).begin + cut_.computed[at(p)].begin) * size_of(t.dtype);
+      if (const WeightForm& form = cut_.units[at(parameter(p).unit)].form; form.any()) {
+        const Quanta quanta = quanta_of(form, cut_.layout.segment_of(p), cut_.computed[at(p)]);
+        t.offset = quanta.begin;
+        t.shape = {quanta.count};
+      }
       it->second = program().add(std::move(t));
     }
     return it->second;

@@ -59,7 +59,8 @@ class Cutter {
     graph_.nodes.clear();
     for (int chunk = 0; chunk < stages_.map.chunks; ++chunk) keep(stages_.map.stage_of(rank_, chunk), nodes);
     const auto is_elsewhere = [&](ValueId v) { return v >= 0 && !kept_.contains(v); };
-    if (is_elsewhere(graph_.result)) graph_.result = -1;
+    for (ValueId* of_head : {&graph_.result, &graph_.pairs.report, &graph_.pairs.logps})
+      if (is_elsewhere(*of_head)) *of_head = -1;
     for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
       std::erase_if(*of_layers, is_elsewhere);
     drop_unused_values();
@@ -216,8 +217,10 @@ class Cutter {
     for (Parameter& p : graph_.parameters) {
       p.value = number[at(p.value)];
       if (p.coded()) p.scales = number[at(p.scales)];
+      if (p.form.any()) p.statistics = number[at(p.statistics)];
     }
-    if (graph_.result >= 0) graph_.result = number[at(graph_.result)];
+    for (ValueId* of_head : {&graph_.result, &graph_.pairs.report, &graph_.pairs.logps})
+      if (*of_head >= 0) *of_head = number[at(*of_head)];
     for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
       for (ValueId& v : *of_layers) v = number[at(v)];
   }

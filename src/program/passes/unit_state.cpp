@@ -11,12 +11,14 @@ struct StateSpec {
   Category category;
   bool sharded;
   std::int64_t granule = 1;  ///< elements per item
+  WeightForm form{};         ///< of a unit in 4 or 8 bits, whose items are bytes
 };
 
 State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const StateSpec& spec) {
   const std::string name = spec.prefix + program.units[at(unit.unit)];
   // Items of a shard: both are multiples of the quantum.
-  const std::int64_t items = unit.shard_elements / spec.granule;
+  const std::int64_t items =
+      spec.form.any() ? spec.form.bytes(unit.shard_elements) : unit.shard_elements / spec.granule;
   const TensorId whole = program.add({.name = name,
                                       .dtype = spec.dtype,
                                       .shape = {spec.sharded ? items : items * unit.shards},
@@ -32,6 +34,13 @@ State add_state(Program& program, const Cut& cut, const FlatUnit& unit, const St
 
 }  // namespace
 
+static_assert(code_quantum == quantum);
+
+Quanta quanta_of(const WeightForm& form, const Segment& parameter, const model::Rows& elements) {
+  const std::int64_t first = elements.begin / quantum, last = ceil_div(elements.end, quantum);
+  return {form.bytes(parameter.begin) + first * form.quantum_bytes(), (last - first) * form.quantum_bytes()};
+}
+
 std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
                                        const std::vector<optim::StateInfo>& optimizer) {
   const Precision& p = cut.precision;
@@ -41,15 +50,18 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
     const bool coded = cut.coded(unit.unit), sharded = cut.shards_parameters(unit.unit);
+    const WeightForm& form = cut.units[at(unit.unit)].form;
     const bool wide = cut.units[at(unit.unit)].constant && p.parameters != DType::f64;
+    const DType type = wide ? DType::f32 : p.parameters;
     // Where codes are computed with, nobody needs more of the parameters than what is stepped here.
     s.parameters = add_state(program, cut, unit,
-                             {"param.", wide ? DType::f32 : p.parameters, Category::parameter,
-                              sharded || (coded && optimizer_sharded)});
+                             {"param.", form.any() ? DType::u8 : type, Category::parameter,
+                              sharded || (coded && optimizer_sharded), 1, form});
     s.computed = coded
                      ? add_state(program, cut, unit, {"codes.", DType::f8e4m3, Category::parameter, sharded})
                      : s.parameters;
     const bool trainable = cut.units[at(unit.unit)].trainable;
+    s.trained = trainable;
     s.separate_master = trainable && p.master != p.parameters;
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
@@ -58,6 +70,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
       s.optimizer.push_back(add_state(program, cut, unit,
                                       {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
                                        optimizer_sharded, info.granule}));
+    s.quantized = form.any();
     s.step_begin = optimizer_sharded ? unit.shard_begin(cut.at) : 0;
     s.step_count = optimizer_sharded ? unit.shard_elements : unit.elements();
     states.push_back(s);
@@ -65,8 +78,9 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
   return states;
 }
 
-void add_snapshots(Program& program, std::vector<UnitState>& units) {
+void add_snapshots(Program& program, std::vector<UnitState>& units, Snapshots snapshots) {
   for (UnitState& unit : units) {
+    if (unit.quantized || (snapshots == Snapshots::of_savers && !unit.saved)) continue;
     std::vector<TensorId> slices{unit.master.slice};
     for (const State& state : unit.optimizer) slices.push_back(state.slice);
     for (const TensorId slice : slices) {

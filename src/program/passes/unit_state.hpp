@@ -1,6 +1,7 @@
 #pragma once
 // The persistent tensors of a job: what each rank keeps between Programs.
 
+#include <cstdint>
 #include <vector>
 
 #include "base/shape.hpp"
@@ -48,6 +49,9 @@ struct UnitState {
   std::int64_t step_begin = 0;
   std::int64_t step_count = 0;
   bool separate_master = false;
+  bool quantized = false;  ///< its parameters are codes of 4 or 8 bits
+  bool trained = true;     ///< false: no step changes it
+  bool saved = true;       ///< whether checkpoints hold it; if not, its weights are read again
 };
 
 /// How a job is cut for one rank.
@@ -65,6 +69,12 @@ struct Cut {
     return strategy.parameters_sharded && !units[ztrain::at(unit)].kept_whole;
   }
   bool coded(int unit) const { return units[ztrain::at(unit)].coded; }
+  /// The items that stand for so many elements of a unit's flat range, whole quanta: elements, or the bytes
+  /// of their codes.
+  std::int64_t items(int unit, std::int64_t elements) const {
+    const WeightForm& form = units[ztrain::at(unit)].form;
+    return form.any() ? form.bytes(elements) : elements;
+  }
 };
 
 /// The axes of groups of neighbours among the ranks that share what is sharded over these axes.
@@ -73,21 +83,45 @@ inline AxisSet inner_axes(AxisSet shard_axes) {
                                           : shard_axes;
 }
 
+/// Bytes [begin, begin + count) of a unit's codes.
+struct Quanta {
+  std::int64_t begin = 0, count = 0;
+};
+
+/// The quanta in which these elements of a parameter lie.
+Quanta quanta_of(const WeightForm& form, const Segment& parameter, const model::Rows& elements);
+
 /// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
 std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
                                        const std::vector<optim::StateInfo>& optimizer);
 
-/// Gives every unit its UnitState::snapshot.
-void add_snapshots(Program& program, std::vector<UnitState>& units);
+/// Whose ranks have room for a copy of their state (UnitState::snapshot).
+enum class Snapshots : std::uint8_t {
+  none,
+  of_savers,  ///< those that own what they hold: it is saved
+  of_all      ///< a run goes back to it
+};
+
+/// Gives the units that are copied their UnitState::snapshot.
+void add_snapshots(Program& program, std::vector<UnitState>& units, Snapshots snapshots);
 
 /// Persistent tensors beside the units' states. The ids hold in every Program of the job.
+/// What a step and an evaluation report of pairs of answers; none: the loss is another.
+struct PreferenceTensors {
+  TensorId report = no_tensor;  ///< PreferenceSums over all ranks
+  TensorId logps = no_tensor;   ///< fp64 [slots] of this rank's last micro-batch of an evaluation
+};
+
 struct JobTensors {
   std::vector<UnitState> units;
   std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
-  std::vector<TensorId> scales;   ///< by parameter: of the codes that are computed with, or none
+  std::vector<TensorId> scales;  ///< by parameter: of the codes that are computed with, or none
+  /// By parameter: what else belongs to a weight in 4 or 8 bits, or none.
+  std::vector<TensorId> statistics;
   TensorId scalars = no_tensor;   ///< StepScalars
   TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
   TensorId experts = no_tensor;   ///< uint8 [ranks, sizeof(ExpertsPartial)]; none: the model reports none
+  PreferenceTensors preference{};
 };
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category);

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "kernels/preference/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/passes/final_passes.hpp"
 
@@ -40,11 +41,21 @@ void check_norm(const Program& program, OpId id, const Coordinate& own) {
   }
 }
 
-void check_losses(const Program& program, OpId id, const Coordinate& own) {
-  const auto record = record_of<StepPartials>(program.op(id).attributes);
-  const bool counts = own[Axis::tensor] == 0;
-  REQUIRE(record.losses == 0 || record.counts_loss == counts, "{}: the loss is {} over tensor",
-          describe(program, id), counts ? "not counted" : "counted more than once");
+/// of_micro_batches: whether ranks that share a micro-batch's tokens have the same loss.
+void check_counted(const Program& program, OpId id, bool counted, bool of_micro_batches) {
+  const Coordinate own(program.mesh, program.rank);
+  const bool counts = own[Axis::tensor] == 0 && (!of_micro_batches || own.index_in(context_axes) == 0);
+  REQUIRE(counted == counts, "{}: the loss is {} over {}", describe(program, id),
+          counts ? "not counted" : "counted more than once",
+          of_micro_batches ? "tensor or context" : "tensor");
+}
+
+void check_losses(const Program& program, OpId id) {
+  const Op& op = program.op(id);
+  if (op.type == PreferenceReport::op)
+    return check_counted(program, id, record_of<PreferenceReport>(op.attributes).counts, true);
+  const auto record = record_of<StepPartials>(op.attributes);
+  if (record.losses > 0) check_counted(program, id, record.counts_loss, record.of_micro_batches);
 }
 
 }  // namespace
@@ -54,8 +65,8 @@ void verify_owners(const Program& program) {
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id)
     if (program.op(id).type == SumSquares::op)
       check_norm(program, id, own);
-    else if (program.op(id).type == StepPartials::op)
-      check_losses(program, id, own);
+    else if (program.op(id).type == StepPartials::op || program.op(id).type == PreferenceReport::op)
+      check_losses(program, id);
 }
 
 }  // namespace ztrain::program

@@ -15,6 +15,7 @@
 #include "kernels/grouped/record.hpp"
 #include "kernels/linear/record.hpp"
 #include "kernels/load/record.hpp"
+#include "kernels/preference/record.hpp"
 #include "kernels/sinks/record.hpp"
 #include "program/ops/op_type.hpp"
 
@@ -197,10 +198,11 @@ Spreads said_by(const Op& message) {
 }
 
 std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread) {
-  const bool of_experts = op.type == ExpertsPartials::op;
-  const bool is_loss = input < at(op.attributes.integer("losses"));
+  const bool of_experts = op.type == ExpertsPartials::op, of_pairs = op.type == PreferenceReport::op;
+  const bool is_loss = of_pairs || input < at(op.attributes.integer("losses"));
   if (!is_loss && !of_experts) return "";
-  const bool sums = is_loss && (of_experts ? sequence_axes : token_axes).contains(axis);
+  const bool whole = of_experts || of_pairs || op.attributes.integer("of_micro_batches", 0) != 0;
+  const bool sums = is_loss && (whole ? sequence_axes : token_axes).contains(axis);
   const Spread wanted = sums ? Spread::sum : Spread::equal;
   if (spread == wanted) return "";
   return fmt::format("{} {}, not {}", is_loss ? "the loss is" : "the counts of experts are",

@@ -75,8 +75,9 @@ Spreads said_by(const Op& message);
 /// dropout with constants of another part.
 std::string part_fault(const Program& program, const Op& op, Axis axis, const std::vector<Spread>& given);
 
-/// Returns what is wrong with an input of the ops that add up losses (StepPartials, ExpertsPartials), or "".
-/// Each token's loss must be there once. Losses of experts are of whole micro-batches.
+/// Returns what is wrong with an input of the ops that add up losses (StepPartials, ExpertsPartials,
+/// PreferenceReport), or "". Each token's loss must be there once. Losses of experts and of pairs are of
+/// whole micro-batches.
 std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread);
 
 }  // namespace ztrain::program

@@ -11,6 +11,7 @@
 #include "kernels/elementwise/record.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/optimizer/record.hpp"
+#include "kernels/preference/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/final_passes.hpp"
@@ -100,7 +101,8 @@ class Checker {
     if (op.type == Add::op && is_flat(op.outputs[0])) return;  // the two stages' sums are spread alike
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
-    if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op);
+    if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op, Spread::rows);
+    if (op.type == PreferenceReport::op) return count_losses(op, Spread::sum);
     if (op.type == CountOverflows::op) return set_all(op.outputs, filled(Spread::sum));
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
     if (op.type == FinishStep::op) return finish(op);
@@ -341,12 +343,12 @@ class Checker {
   }
 
   /// Losses are summed over all ranks: each token's must be there once.
-  void count_losses(const Op& op) {
+  void count_losses(const Op& op, Spread written) {
     for (std::size_t i = 0; i < op.inputs.size(); ++i)
       for (const Axis axis : axes_)
         if (const std::string fault = loss_fault(op, i, axis, read(op.inputs[i])[at(axis)]); !fault.empty())
           refuse(axis, fault);
-    set_all(op.outputs, filled(Spread::rows));
+    set_all(op.outputs, filled(written));
   }
 
   /// Parameters end as they began, and so do numbers of the step.

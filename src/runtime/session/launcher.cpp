@@ -24,12 +24,14 @@ namespace {
 /// Beginnings of the names of Open MPI's programs that start ranks; some names end with the version.
 constexpr std::array<std::string_view, 4> starters{"mpirun", "mpiexec", "orterun", "orted"};
 
-/// Returns whether mpirun itself started this process. A shell that mpirun has started has work of its own,
-/// which must go on.
-bool is_child_of_mpirun() {
+/// Returns the name of the program of Open MPI that started this process itself, or "". A shell that mpirun
+/// has started has work of its own, which must go on.
+std::string starter_of_process() {
   std::string name;
   std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), name);
-  return std::ranges::any_of(starters, [&](std::string_view starter) { return name.starts_with(starter); });
+  const bool starts =
+      std::ranges::any_of(starters, [&](std::string_view starter) { return name.starts_with(starter); });
+  return starts ? name : "";
 }
 
 /// PMIx_Abort of the PMIx library that Open MPI has loaded into this process. It is null unless mpirun of
@@ -37,7 +39,8 @@ bool is_child_of_mpirun() {
 /// launchers have not been tried.
 using PmixAbort = int (*)(int status, const char* message, void* ranks, std::size_t count);
 PmixAbort pmix_abort_of_mpirun() {
-  if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr || !is_child_of_mpirun()) return nullptr;
+  if (std::getenv("OMPI_MCA_orte_local_daemon_uri") == nullptr || starter_of_process().empty())
+    return nullptr;
   void* library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
   return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
 }
@@ -114,6 +117,17 @@ std::optional<double> end_of_allocation() {
 }
 
 }  // namespace
+
+std::optional<MpirunEnd> mpirun_end() {
+  if (environment("OMPI_COMM_WORLD_SIZE").empty() || !environment("SLURM_STEP_ID").empty())
+    return std::nullopt;
+  // Ranks on other nodes than mpirun's are children of its daemon, orted.
+  const std::string starter = starter_of_process();
+  MpirunEnd end{.program = starter.empty() || starter == "orted" ? "mpirun" : starter};
+  const std::string wait = environment("OMPI_MCA_odls_base_sigkill_timeout");
+  std::from_chars(wait.data(), wait.data() + wait.size(), end.wait);
+  return end;
+}
 
 SlurmHints slurm_hints() {
   return {environment("SLURM_JOB_ID"), std::atoi(environment("SLURM_RESTART_COUNT").c_str()),

@@ -33,6 +33,15 @@ void end_all(const Session& session, int status);
 /// ends this process. Everything to be read has been printed.
 [[noreturn]] void end_stuck(int status);
 
+/// How mpirun of Open MPI ends the ranks if it gets SIGINT or SIGTERM.
+struct MpirunEnd {
+  std::string program;  ///< name of its process, such as "mpirun" or "mpiexec"
+  int wait = 1;         ///< seconds before it sends SIGTERM to the ranks, and again before SIGKILL
+};
+
+/// Returns nothing if mpirun did not start this rank, or did so within a step of SLURM.
+std::optional<MpirunEnd> mpirun_end();
+
 struct SlurmHints {
   std::string job_id;         ///< empty outside a job
   int restart_count = 0;      ///< times that the job was requeued

@@ -214,4 +214,16 @@ std::int64_t resident_bytes() {
   return status_bytes("VmRSS:");
 }
 
+void largest_of_all(const Session& session, std::span<float> values) {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_MAX,
+                          session.world()),
+            "MPI_Allreduce");
+}
+
+void sum_of_all(const Session& session, std::span<std::int64_t> values) {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_SUM,
+                          session.world()),
+            "MPI_Allreduce");
+}
+
 }  // namespace ztrain::runtime

@@ -8,10 +8,12 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -133,6 +135,11 @@ class Session {
 std::int64_t peak_resident_bytes();
 std::int64_t resident_bytes();
 
+/// Collective. Replace each number by the largest, or the sum, of those that the ranks have in its place; all
+/// have as many. Throw Error if MPI fails.
+void largest_of_all(const Session& session, std::span<float> values);
+void sum_of_all(const Session& session, std::span<std::int64_t> values);
+
 /// Collective. Returns every rank's value, by rank, copied bytewise. Throws Error if MPI fails.
 template <class T>
 std::vector<T> of_all(const Session& session, const T& mine) {
@@ -141,6 +148,16 @@ std::vector<T> of_all(const Session& session, const T& mine) {
   check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, session.world()),
             "MPI_Allgather");
   return all;
+}
+
+/// Collective. Replaces each number by its sum over all ranks. Throws Error if MPI fails.
+inline void sum_over_ranks(const Session& session, std::vector<double>& numbers) {
+  constexpr std::size_t most = std::size_t{1} << 27;  // whose bytes are below 1 GiB
+  for (std::size_t at = 0; at < numbers.size(); at += most) {
+    const auto count = static_cast<int>(std::min(most, numbers.size() - at));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, numbers.data() + at, count, MPI_DOUBLE, MPI_SUM, session.world()),
+              "MPI_Allreduce");
+  }
 }
 
 }  // namespace ztrain::runtime

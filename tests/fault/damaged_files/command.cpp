@@ -9,6 +9,7 @@
 
 #include "app/commands.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
 
@@ -64,7 +65,7 @@ Outcome run_command(const runtime::Session& session, const Capture& capture, con
     try {
       outcome.accepted = dispatch({session, console, watchdog, words}) == 0;
     } catch (const Error& e) {
-      outcome.message = e.what();
+      outcome.message = with_short_lists(e.what());
     } catch (const std::exception& e) {
       outcome.foreign = true;
       outcome.message = e.what();

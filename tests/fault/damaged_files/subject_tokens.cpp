@@ -96,6 +96,22 @@ void write_hdf5(const fs::path& path, bool documents) {
   write_attribute(file, "chat_template_hash", "");
 }
 
+/// A data set of Megatron, of documents of 12 tokens.
+void write_megatron(const std::string& name) {
+  const auto numbers = [](auto first, auto step, std::size_t count) {
+    std::string bytes;
+    for (std::size_t i = 0; i < count; ++i, first += step)
+      bytes.append(reinterpret_cast<const char*>(&first), sizeof first);
+    return bytes;
+  };
+  const std::size_t documents = token_count / 12;
+  write_ids<std::uint16_t>(name + ".bin", "");
+  write_bytes(name + ".idx", std::string("MMIDIDX\0\0", 9) + numbers(std::uint64_t{1}, 0, 1) + '\x08' +
+                                 numbers(documents, 1, 2) + numbers(std::int32_t{12}, 0, documents) +
+                                 numbers(std::int64_t{0}, 24, documents) +
+                                 numbers(std::int64_t{0}, 1, documents + 1));
+}
+
 /// What a row of a set may hold.
 void judge_row(Case& c, const data::RowSet& set, std::int64_t row, std::int64_t vocab) {
   const auto n = static_cast<std::size_t>(set.rows->sequence());
@@ -158,9 +174,11 @@ void make_tokens(Case& c) {
   write_ids<std::uint32_t>("ids32.bin", "");
   write_ids<std::uint16_t>("gpt2.bin", header_of(20240520, 1));
   write_ids<std::uint32_t>("llama3.bin", header_of(20240801, 7));
+  write_megatron("megatron");
   write_hdf5("plain.h5", false);
   write_hdf5("documents.h5", true);
-  for (const char* name : {"ids16.bin", "ids32.bin", "plain.h5", "documents.h5", "text.txt"}) {
+  for (const char* name :
+       {"ids16.bin", "ids32.bin", "megatron.bin", "plain.h5", "documents.h5", "text.txt"}) {
     c.run({"check", "deck.toml", fmt::format("--data.train=[\"{}\"]", name)});
     judge_tokens(c, {fmt::format("--data.train=[\"{}\"]", name)});
   }
@@ -168,9 +186,9 @@ void make_tokens(Case& c) {
 
 void attack_tokens(Case& c) {
   c.copy("tokens");
-  static const std::vector<fs::path> files{"ids16.bin",    "ids32.bin",    "gpt2.bin",
-                                           "llama3.bin",   "plain.h5",     "documents.h5",
-                                           "documents.h5", "documents.h5", "text.txt"};
+  static const std::vector<fs::path> files{"ids16.bin", "ids32.bin",    "gpt2.bin",     "llama3.bin",
+                                           "plain.h5",  "documents.h5", "documents.h5", "documents.h5",
+                                           "text.txt",  "megatron.bin", "megatron.idx"};
   const fs::path& file = c.random.pick(files);
   if (c.random.one_in(8))
     c.changed(replace_file(file, files, c.random));
@@ -185,7 +203,7 @@ void attack_tokens(Case& c) {
     if (c.random.one_in(4)) overrides.push_back(fmt::format("--{}={}", key, c.random.pick(values)));
   };
   maybe("data.packing", {"documents", "windows"});
-  maybe("data.format", {"hdf5", "text", "bin-uint16", "bin-uint32"});
+  maybe("data.format", {"hdf5", "text", "bin-uint16", "bin-uint32", "megatron"});
   maybe("data.long_documents", {"truncate", "split", "drop"});
   maybe("data.sequence", {"1", "4", "8", "64", "300"});
   maybe("model.vocab_size", {"0", "65536", "1000000"});

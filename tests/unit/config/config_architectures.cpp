@@ -315,7 +315,7 @@ TEST(Families, RefuseWhatMakesNoSense) {
       {"family = \"qwen3_moe\"\nmlp_only_layers = [8]", "whole numbers from 0 to 7"},
       {"family = \"qwen3_moe\"\ndecoder_sparse_step = 9", "no layer of 8 has experts"},
       {"family = \"deepseek_v2\"\n[experts]\nbias_update_speed = 0.001",
-       "biases of the choice of experts, which models of deepseek_v3 have, not of \"deepseek_v2\""},
+       "which models with model.topk_method = \"noaux_tc\" have, not with \"greedy\""},
       {"family = \"deepseek_v3\"\n[experts]\nbias_update_speed = 0.001\n[lora]\nrank = 2\nrandom_base = true",
        "changes the model beside its adapters (lora.rank = 2)"},
   };

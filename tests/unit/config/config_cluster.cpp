@@ -90,9 +90,10 @@ TEST(ClusterPresets, TheNodesOfARunAreThoseLaunched) {
 
 TEST(Offload, TakesTheWordsOfOthers) {
   EXPECT_EQ(deck_of("[offload]\noptimizer = \"host\"\n").offload.optimizer.to, "cpu");
-  EXPECT_EQ(deck_of("", {"--offload.parameters=nvme", "--offload.parameters_fraction=0.4"})
-                .offload.parameters.fraction,
-            0.4);
+  EXPECT_EQ(
+      deck_of("", {"--offload.parameters=nvme", "--offload.nvme_path=d", "--offload.parameters_fraction=0.4"})
+          .offload.parameters.fraction,
+      0.4);
   EXPECT_EQ(deck_error("", {"--offload.optimizer=ssd"}),
             "command line: offload.optimizer = \"ssd\" is not legal: expected one of none, cpu, nvme");
 }

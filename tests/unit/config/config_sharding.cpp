@@ -31,10 +31,12 @@ TEST(Strategies, EachRowIsALegalValueWithItsAliases) {
             "HYBRID_SHARD");
 }
 
+/// A deck of a mixture of 8 experts with these keys of [mesh].
+std::string mixture(const std::string& mesh, const std::string& model = "family = \"mixtral\"") {
+  return "[model]\n" + model + "\n[mesh]\n" + mesh + "\n";
+}
+
 TEST(Experts, TheirRanksAreSomeOfThoseOfShards) {
-  const auto mixture = [](const std::string& keys) {
-    return "[model]\nfamily = \"mixtral\"\n[mesh]\n" + keys + "\n";
-  };
   const Deck d = on_ranks(mixture("expert = 4"), 8);
   EXPECT_EQ(d.mesh.shard, 8);
   EXPECT_EQ(data_parallel_degree(d), 8);
@@ -43,13 +45,17 @@ TEST(Experts, TheirRanksAreSomeOfThoseOfShards) {
     const char* message;
   };
   const Refused refused[] = {
-      {mixture("expert = 0"), "mesh.expert = 0 is not legal"},
+      {mixture("expert = 0\nshard = 2"), "mesh.expert = 0 is not legal"},
       {mixture("expert = 3"), "mesh.expert = 3 does not divide model.num_experts (8); nearest legal: 2 or 4"},
       {mixture("expert = 4\nreplicate = 4"), "mesh.expert = 4 does not divide mesh.shard (2)"},
       {mixture("expert = 4\ntensor = 4"),
        "mesh.expert x mesh.tensor (4 x 4) does not divide model.num_experts (8)"},
       {mixture("expert = 2\ntensor = 2") + "[tensor]\nsequence_parallel = false\n",
        "set tensor.sequence_parallel = true, or mesh.expert = 1"},
+      {mixture("expert = 2\nshard = 2\ntensor = -1") + "[tensor]\nsequence_parallel = false\n",
+       "set tensor.sequence_parallel = true, or mesh.expert = 1"},
+      {mixture("expert = 4\nshard = 4\nreplicate = 1\ntensor = -1", "family = \"mixtral\"\nnum_experts = 12"),
+       "mesh.expert x mesh.tensor (4 x 2) does not divide model.num_experts (12)"},
       {mixture("expert = 4") + "[sharding]\nreshard_after_forward = 2\n",
        "sharding.reshard_after_forward (2) is not a multiple of mesh.expert (4)"},
       {"[mesh]\nexpert = 2\n", "mesh.expert = 2 is of experts, and models of family \"llama\" have none"}};
@@ -57,6 +63,42 @@ TEST(Experts, TheirRanksAreSomeOfThoseOfShards) {
     const std::string told = rank_error(lines, 8);
     EXPECT_NE(told.find(message), std::string::npos) << lines << told;
   }
+}
+
+TEST(Experts, AFamilyThatHasThemIsNotSaidToHaveNone) {
+  const std::string told = deck_error(mixture("expert = 4", "family = \"qwen3_moe\"\nnum_experts = 0"));
+  EXPECT_NE(told.find("model.num_experts = 0, but layers of \"qwen3_moe\" have experts"), std::string::npos)
+      << told;
+  EXPECT_EQ(told.find("have none"), std::string::npos) << told;
+}
+
+TEST(Experts, NearestDegreesDivideTheShardsAndTheExperts) {
+  struct Nearest {
+    std::string lines;
+    int ranks;
+    const char* legal;
+  };
+  const std::string six = "family = \"mixtral\"\nnum_experts = 6";
+  const Nearest rows[] = {
+      {mixture("expert = 6", six), 8,
+       "mesh.shard (8), some of whose ranks share the experts; "
+       "nearest legal: 2"},
+      {mixture("expert = 4"), 6, "; nearest legal: 2"},
+      {mixture("expert = 4\nshard = 8", six), 8, "; nearest legal: 2"},
+      {mixture("expert = 3\nshard = 2"), 2, "; nearest legal: 2"},
+      {mixture("expert = 4\ntensor = 4"), 16, "; nearest legal: mesh.expert = 2"},
+      {mixture("expert = 8\nshard = 4\ntensor = 1"), 4, "; nearest legal: 4"},
+      {mixture("expert = 4\nshard = 8\ntensor = 4", six), 32, "; nearest legal: mesh.expert = 1"},
+      {"[mesh]\nexpert = 4\nshard = 6\n", 6, "have none; nearest legal: 1"}};
+  for (const auto& [lines, ranks, legal] : rows) {
+    const std::string told = rank_error(lines, ranks);
+    EXPECT_TRUE(told.ends_with(legal)) << lines << told;
+  }
+  const std::string without_ranks = deck_error(mixture("expert = 4\nshard = 6"));
+  EXPECT_TRUE(
+      without_ranks.ends_with("does not divide mesh.shard (6), some of whose ranks share the experts; "
+                              "nearest legal: 2"))
+      << without_ranks;
 }
 
 TEST(Reshard, TakesWordsBooleansAndNumbers) {
@@ -174,7 +216,7 @@ TEST(Placement, IsFreeOnResumeAndNoPartOfTheHash) {
       "unit = \"model\"\npersistence_threshold = 1000\noverlap_reduce = false\n[recompute]\nmode = "
       "\"selective\"\npieces = [\"norm\"]\n[cluster]\npreset = \"mi300x\"\n";
   EXPECT_EQ(deck_hash(deck_of(placement)), deck_hash(deck_of()));
-  EXPECT_TRUE(changes_forbidden_on_resume(deck_of(placement), resolved_toml(deck_of())).empty());
+  EXPECT_TRUE(forbidden(changes_on_resume(deck_of(placement), resolved_toml(deck_of()))).empty());
 }
 
 TEST(RecomputeDeck, ModesAndTheirKeys) {

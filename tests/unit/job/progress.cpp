@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "job/product_algorithms.hpp"
+#include "job/saved_course.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/config/config_deck.hpp"
 
@@ -60,6 +61,11 @@ Progress some_progress() {
   p.evaluation_failed = true;
   p.proven_step = 60;
   p.best_validation_loss = 2.5;
+  p.best_step = 50;
+  p.evaluations_without_improvement = 2;
+  p.course.from = 1200;
+  p.course.sources = {{"held out", {{{"a.bin"}, 40, 7, 0}, {{"b.bin", "c.bin"}, 9, 8, 33}}, 5, 2, 1}};
+  p.earlier = {.steps = 20, .samples = 80, .tokens = 2560, .epochs = 0.25};
   p.run_steps = 400;
   p.products = {"fp32", "bf16x6"};
   p.processor = "AVX2";
@@ -82,6 +88,11 @@ TEST(Metadata, GivesBackWhatARunHasDone) {
   EXPECT_EQ(q.evaluation_failed, p.evaluation_failed);
   EXPECT_EQ(q.proven_step, p.proven_step);
   EXPECT_EQ(q.best_validation_loss, p.best_validation_loss);
+  EXPECT_EQ(q.best_step, p.best_step);
+  EXPECT_EQ(q.evaluations_without_improvement, p.evaluations_without_improvement);
+  EXPECT_EQ(to_json(q.course), to_json(p.course));
+  EXPECT_EQ(q.course.sources.at(0).parts.at(1).files, (std::vector<std::string>{"b.bin", "c.bin"}));
+  EXPECT_EQ(to_json(q.earlier), to_json(p.earlier));
   EXPECT_EQ(q.run_steps, p.run_steps);
   EXPECT_EQ(q.products.bf16, p.products.bf16);
   EXPECT_EQ(q.products.fp32, p.products.fp32);
@@ -168,6 +179,55 @@ TEST(Metadata, TheBestLossStartsAnewWithOtherValidationData) {
   EXPECT_EQ(damaged.rfind("step_70/deck:1: not valid TOML", 0), 0u) << damaged;
 }
 
+TEST(Metadata, TheBestLossStartsAnewWithOtherRowsOfTheSameData) {
+  config::Deck deck = config::on_ranks("[evaluation]\ninterval = 1\nbatches = 2\n", 4);
+  data::Identity data;
+  data.validation = {{"chat", 5}};
+  data.validation_rows = {30};
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, data, "1.0.0");
+  EXPECT_EQ(from_metadata(metadata, deck, data, "step_70").progress.best_step, 50);
+  deck.batch.micro = 2;  // 16 rows, of 8 before
+  const Restored read = from_metadata(metadata, deck, data, "step_70");
+  EXPECT_EQ(read.progress.best_step, -1);
+  EXPECT_EQ(read.progress.evaluations_without_improvement, 0);
+  EXPECT_NE(read.note.find("evaluations read other rows"), std::string::npos) << read.note;
+}
+
+TEST(Metadata, AnotherStartingPointIsTold) {
+  config::Deck deck = config::deck_of();
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, {}, "1.0.0");
+  deck.model.from = "other";
+  EXPECT_NE(from_metadata(metadata, deck, {}, "step_70").note.find("model.from = \"other\" has no effect"),
+            std::string::npos);
+}
+
+TEST(Metadata, OtherDataGoOnWhereTheDeckSaysSo) {
+  config::Deck deck = config::deck_of();
+  data::Identity data;
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, data, "1.0.0");
+  data.train = 9;
+  data.chat_template = "cafe";
+  const std::string refused = test::error_of([&] { from_metadata(metadata, deck, data, "step_70"); });
+  EXPECT_NE(refused.find("checkpoint.override = [\"data.*\"]"), std::string::npos) << refused;
+  deck.checkpoint.changes = {"data.train"};
+  EXPECT_TRUE(from_metadata(metadata, deck, data, "step_70").other_data);
+}
+
+TEST(Metadata, ACourseThatContradictsItselfIsRefused) {
+  const config::Deck deck = config::deck_of();
+  const nlohmann::json metadata = to_metadata(some_progress(), deck, {}, "1.0.0");
+  for (const auto& [path, value] : {std::pair{"/course/sources/0/parts/1/from", -1},
+                                    {"/course/sources/0/parts/0/from", 34},
+                                    {"/course/sources/0/parts/0/rows", 0},
+                                    {"/course/from", 1235}}) {
+    nlohmann::json damaged = metadata;
+    damaged[nlohmann::json::json_pointer(path)] = value;
+    EXPECT_NE(test::error_of([&] { from_metadata(damaged, deck, {}, "step_70"); }).find("damaged"),
+              std::string::npos)
+        << path;
+  }
+}
+
 TEST(Metadata, AnotherMeshIsTold) {
   const config::Deck before = config::on_ranks("", 4);
   config::Deck now = before;
@@ -193,7 +253,8 @@ TEST(Metadata, WhatMayNotChangeIsToldWithEachWayOut) {
   deck.optimizer.lr *= 2;
   const std::string refused = test::error_of([&] { from_metadata(metadata, deck, {}, "step_70"); });
   EXPECT_TRUE(
-      refused.ends_with(" now\nset these keys back; or keep only its weights, in a run of its own: "
+      refused.ends_with(" now\nset these keys back; or go on with them: checkpoint.override = "
+                        "[\"optimizer.lr\"]; or keep only its weights, in a run of its own: "
                         "model.from = \"step_70\" and "
                         "another run.output; or start anew: checkpoint.resume = \"none\""))
       << refused;

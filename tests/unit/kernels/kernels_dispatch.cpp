@@ -68,7 +68,8 @@ template <class T>
 struct Dispatch : ::testing::Test {
   /// What a member holds of one exchange.
   struct Member {
-    Numbers routes, own_offsets, overflow = Numbers(1, 7);
+    Numbers routes, own_offsets;
+    Array<double> overflow = Array<double>(1, 7);
     Array<T> rows, slots, arrived, by_expert;
     Routes view(const Counts& c) const { return {routes.data(), c.members, c.own()}; }
   };
@@ -185,18 +186,6 @@ TYPED_TEST(Dispatch, LeavesOutWhatHasNoPlace) {
                 placed[static_cast<std::size_t>(m)][i / 3] ? static_cast<double>(of.rows[i]) : 0.0)
           << m << " " << i;
   }
-}
-
-TEST(Overflows, AreCounted) {
-  TestExec exec;
-  const Numbers some{1, 0, 2}, none{0}, one{1};
-  Array<double> sum(1, 5);
-  std::vector<Vector<const std::int32_t>> terms(11, view(none));
-  terms[3] = view(some), terms[9] = view(one);
-  count_overflows(*exec, terms, sum.data());
-  EXPECT_EQ(sum[0], 4);
-  count_overflows(*exec, {}, sum.data());
-  EXPECT_EQ(sum[0], 0);
 }
 
 }  // namespace

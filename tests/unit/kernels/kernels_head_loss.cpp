@@ -44,8 +44,28 @@ std::vector<HeadLossShape> shapes() {
   std::vector<HeadLossShape> all = {{33, 20000, 64}, {1, 257, 8},      {3, 1000, 20},
                                     {65, 257, 64},   {130, 1000, 33},  {440, 20000, 8},
                                     {290, 33000, 4}, {65, 257, 64, 1}, {440, 20000, 8, 1}};
+  all.push_back({65, 257, 64, 0, {0.1, 0.01}});
+  all.push_back({440, 20000, 8, 1, {0.2, 1e-3}});
   if (test_gpu() > 0) all.push_back({4500, 2000, 4});
   return all;
+}
+
+TEST(HeadLossOfTokens, AddsUpToTheLoss) {
+  const TestExec exec;
+  for (const HeadLossShape& s : shapes()) {
+    const HeadLossCase<float> c(s);
+    HeadLoss<float> head(*exec, s);
+    Array<double> loss(2), nll(static_cast<std::size_t>(s.tokens), 7);
+    auto workspace = c.workspace();
+    head.run(*exec, c.input(), view(loss), view(workspace));
+    head.run_tokens(*exec, c.input(), view(nll), view(workspace));
+    double sum = 0;
+    for (std::size_t t = 0; t < nll.size(); ++t) {
+      EXPECT_TRUE(c.token_weights[t] != 0 || nll[t] == 0) << "token " << t << " is ignored";
+      sum += nll[t];
+    }
+    EXPECT_NEAR(sum, loss[0], 1e-12 * loss[0]);
+  }
 }
 
 template <class P>

@@ -47,7 +47,8 @@ class Ranks {
   ChunkTokens known() const {
     return {{sums_.data(), static_cast<std::int64_t>(sums_.size())},
             view(case_.targets),
-            view(case_.token_weights)};
+            view(case_.token_weights),
+            case_.shape.terms};
   }
 
  private:
@@ -55,7 +56,12 @@ class Ranks {
   std::int64_t first(std::int64_t r) const { return begins_[static_cast<std::size_t>(r)]; }
   std::int64_t words(std::int64_t r) const { return first(r + 1) - first(r); }
   HeadChunkShape shape(std::int64_t r) const {
-    return {tokens_, width_, {first(r), words(r)}, case_.shape.soft_cap};
+    return {tokens_,
+            width_,
+            {first(r), words(r)},
+            case_.shape.soft_cap,
+            case_.shape.terms,
+            case_.shape.vocabulary};
   }
   Matrix<const T> weight(std::int64_t r) const {
     return {case_.weight.data() + first(r) * width_, words(r), width_};
@@ -104,9 +110,15 @@ TYPED_TEST(HeadSplit, AgreesWithTheReferenceOfTheWhole) {
   using G = typename TypeParam::G;
   for (const std::vector<std::int64_t>& begins :
        {std::vector<std::int64_t>{0, 257}, {0, 128, 257}, {0, 1, 97, 256, 257}})
-    for (const auto& [accumulate, cap] : {std::pair{false, 0.0}, {true, 0.0}, {true, 1.0}}) {
-      SCOPED_TRACE(::testing::Message() << begins.size() - 1 << " ranks, cap " << cap);
-      const HeadLossShape shape{33, 257, 20, cap};
+    for (const auto& [accumulate, cap, terms] : {std::tuple{false, 0.0, LossTerms{}},
+                                                 {true, 0.0, LossTerms{}},
+                                                 {true, 1.0, LossTerms{}},
+                                                 {false, 0.0, LossTerms{0.1, 0.01}},
+                                                 {true, 1.0, LossTerms{0.2, 0}},
+                                                 {false, 1.0, LossTerms{0, 0.02}}}) {
+      SCOPED_TRACE(::testing::Message() << begins.size() - 1 << " ranks, cap " << cap << ", smoothing "
+                                        << terms.label_smoothing << ", z-loss " << terms.z_loss);
+      const HeadLossShape shape{33, 257, 20, cap, terms};
       const HeadLossCase<T> c(shape);
       const double scale = accumulate ? 4 : 1;
       const Result<T, G> r = Ranks<T, G>(c, begins).run(accumulate, scale);

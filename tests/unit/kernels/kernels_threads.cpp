@@ -185,13 +185,14 @@ struct Logits {
     std::fill(row.begin() + v, row.end(), std::numeric_limits<acc_t<T>>::quiet_NaN());
   }
 
-  double loss(int threads, std::int32_t target, float weight, double scale, acc_t<T> cap = 0) {
+  double loss(int threads, std::int32_t target, float weight, double scale, acc_t<T> cap = 0,
+              LossTerms terms = {}) {
     T* to = gradient.data();
     if constexpr (std::is_same_v<T, acc_t<T>>) to = row.data();  // in place, as there
     double result = 0;
     run_threads(threads, [&](const HostThreads& t) {
       const double nll =
-          token_loss<T, true>(t, LossRow<T>{row.data(), to, vocabulary, target, weight, scale, cap});
+          token_loss<T, true>(t, LossRow<T>{row.data(), to, vocabulary, target, weight, scale, cap, terms});
       if (t.rank() == 0) result = nll;
     });
     if constexpr (std::is_same_v<T, acc_t<T>>) gradient.assign(row.begin(), row.end());
@@ -201,9 +202,13 @@ struct Logits {
 
 TYPED_TEST(ThreadsKernels, LossOfARowAgreesWithFloat64) {
   using T = TypeParam;
-  for (const auto& [vocabulary, cap] :
-       {std::pair<std::int64_t, acc_t<T>>{1, 0}, {7, 0}, {40, 0}, {257, 0}, {5000, 0}, {257, 2}, {5000, 2}}) {
-    SCOPED_TRACE(::testing::Message() << vocabulary << " words, cap " << cap);
+  using Row = std::tuple<std::int64_t, acc_t<T>, LossTerms>;
+  const LossTerms none, both{0.1, 0.01};
+  for (const auto& [vocabulary, cap, terms] :
+       {Row{1, 0, none}, Row{7, 0, none}, Row{40, 0, none}, Row{257, 0, none}, Row{5000, 0, none},
+        Row{257, 2, none}, Row{5000, 2, none}, Row{257, 0, both}, Row{5000, 2, both}}) {
+    SCOPED_TRACE(::testing::Message() << vocabulary << " words, cap " << cap << ", plain " << terms.plain());
+    const double smoothing = terms.label_smoothing, words = static_cast<double>(vocabulary);
     const auto target = static_cast<std::int32_t>(vocabulary * 2 / 3);
     Logits<T> logits(vocabulary);
     auto x = doubles(logits.row);
@@ -213,20 +218,24 @@ TYPED_TEST(ThreadsKernels, LossOfARowAgreesWithFloat64) {
     const double maximum = *std::max_element(x.begin(), x.end());
     double sum = 0;
     for (const double value : x) sum += std::exp(value - maximum);
-    const double nll = maximum + std::log(sum) - x[static_cast<std::size_t>(target)];
+    const double lse = maximum + std::log(sum);
+    double nll = lse - (1 - smoothing) * x[static_cast<std::size_t>(target)] + terms.z_loss * lse * lse;
+    for (const double value : x) nll -= smoothing * value / words;
     Logits<T> alone = logits;
     double of_loss = 0;
     run_threads(32, [&](const HostThreads& t) {
-      const double found =
-          token_loss<T, false>(t, LossRow<T>{alone.row.data(), nullptr, vocabulary, target, 0.5f, 1, cap});
+      const double found = token_loss<T, false>(
+          t, LossRow<T>{alone.row.data(), nullptr, vocabulary, target, 0.5f, 1, cap, terms});
       if (t.rank() == 0) of_loss = found;
     });
-    const double loss = logits.loss(32, target, 0.5f, 4, cap);
+    const double loss = logits.loss(32, target, 0.5f, 4, cap, terms);
     EXPECT_NEAR(loss, 0.5 * nll, 0.5 * acc_error<T> * (1 + nll));
     EXPECT_EQ(loss, of_loss);
     std::vector<double> expected;
     for (std::size_t i = 0; i < x.size(); ++i)
-      expected.push_back(2 * (std::exp(x[i] - maximum) / sum - (static_cast<std::int32_t>(i) == target)) *
+      expected.push_back(2 *
+                         (std::exp(x[i] - lse) * (1 + 2 * terms.z_loss * lse) - smoothing / words -
+                          (static_cast<std::int32_t>(i) == target ? 1 - smoothing : 0)) *
                          (cap > 0 ? 1 - std::pow(x[i] / cap, 2) : 1));
     logits.gradient.resize(x.size());
     expect_close(logits.gradient, expected, 4 * acc_error<T>, "gradient");

@@ -11,8 +11,7 @@
 namespace ztrain::optim::schedule_test {
 namespace {
 
-Schedule schedule(const std::string& name, std::int64_t warmup = 10, double ratio = 0.1,
-                  std::int64_t decay = 0) {
+Schedule schedule(const std::string& name, double warmup = 10, double ratio = 0.1, std::int64_t decay = 0) {
   Schedule s;
   s.name = name;
   s.warmup = warmup;
@@ -43,6 +42,17 @@ TEST(Schedule, FollowsItsFormula) {
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 2.0, 80, 100), 2.0);
   EXPECT_DOUBLE_EQ(learning_rate(wsd, 2.0, 85, 100), 1.5);
   EXPECT_NEAR(learning_rate(wsd, 2.0, 99, 100), 0.1, 1e-15);
+}
+
+/// transformers rounds warmup_ratio times the steps up.
+TEST(Schedule, AWarmupBelowOneIsAShareOfTheRun) {
+  EXPECT_EQ(warmup_steps(schedule("cosine", 0.03), 101), 4);
+  EXPECT_EQ(warmup_steps(schedule("cosine", 0.03), 100), 3);
+  EXPECT_EQ(warmup_steps(schedule("cosine", 3), 100), 3);
+  EXPECT_EQ(warmup_steps(schedule("cosine", 0), 100), 0);
+  for (const std::int64_t step : {0, 9, 10, 55, 99})
+    EXPECT_DOUBLE_EQ(learning_rate(schedule("cosine", 0.1), 2.0, step, 100),
+                     learning_rate(schedule("cosine", 10), 2.0, step, 100));
 }
 
 TEST(Schedule, StaysAtItsEndAndNeverRisesAfterTheWarmup) {

@@ -45,6 +45,25 @@ TEST_F(Decks, OverlapOfTensorCommunicationHasItsPrice) {
   EXPECT_EQ(held(*again), held(own));
 }
 
+/// Of a dense model no degree is tried, and the deck's own capacity is the only one.
+TEST_F(Decks, SearchTriesToDivideExperts) {
+  const auto tried = [&](std::vector<std::string> overrides, const char* what) {
+    overrides.emplace_back("mesh.pipeline=1");
+    const Search s = search_for(question(4, 0, overrides), Watch(10'000, 60), 1000);
+    return std::ranges::count_if(s.best,
+                                 [&](const Setting& x) { return std::ranges::count(x.overrides, what) > 0; });
+  };
+  std::vector<std::string> mixture{"model.family=qwen3_moe", "model.num_experts=6",
+                                   "model.num_experts_per_tok=2", "model.moe_intermediate_size=32"};
+  EXPECT_GT(tried(mixture, "mesh.expert=2"), tried(mixture, "experts.capacity=2"));
+  EXPECT_GT(tried(mixture, "experts.capacity=2"), 0);
+  EXPECT_EQ(tried(mixture, "mesh.expert=4"), 0) << "6 experts do not divide";
+  mixture.emplace_back("experts.capacity=1.5");
+  EXPECT_GT(tried(mixture, "mesh.expert=2"), 0);
+  EXPECT_EQ(tried(mixture, "experts.capacity=2"), 0);
+  EXPECT_EQ(tried({}, "mesh.expert=2"), 0);
+}
+
 TEST_F(Decks, FasterSumsOfGradientsAreFoundWhereTheStepWaits) {
   const auto sums = [&](const char* bandwidth, double memory) {
     const Question q =

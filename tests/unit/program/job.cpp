@@ -47,6 +47,28 @@ TEST(Job, CompilesForAnyRankOfHundreds) {
   }
 }
 
+TEST(Job, AnEvaluationKeepsWeightsAlone) {
+  for (const int shard : {1, 4}) {
+    JobSpec spec = spec_on(1, shard, find_strategy("FULL_SHARD"));
+    const std::int64_t trained = persistent_bytes(compile(small_model(), spec, 0).load())[0];
+    spec.kind = JobKind::evaluation;
+    spec.micro_batches = 1;
+    spec.precision = {DType::bf16, DType::bf16, DType::bf16, DType::bf16, DType::bf16};
+    const Job job = compile(small_model(), spec, 0);
+    EXPECT_FALSE(job.trains());
+    EXPECT_EQ(job.programs.all().size(), 2U);
+    std::set<Category> kept;
+    std::int64_t weights = 0;
+    for (const Tensor& t : job.load().tensors) {
+      if (t.persistent && t.base == no_tensor) kept.insert(t.category);
+      if (t.persistent && t.category == Category::parameter) weights += t.bytes();
+    }
+    EXPECT_EQ(kept, (std::set{Category::parameter, Category::scalar, Category::input}));
+    EXPECT_LT(6 * weights, trained) << "fp32 masters and moments, and weights in bf16";
+    EXPECT_EQ(refusal([&] { verify_job(small_model(), spec); }), "");
+  }
+}
+
 /// The sizes of the workspaces of ops of this type, over the step and the evaluation.
 std::set<std::int64_t> workspaces(const Job& job, std::string_view type) {
   std::set<std::int64_t> sizes;

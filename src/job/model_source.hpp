@@ -1,6 +1,6 @@
 #pragma once
-// Finds a model to generate with: a checkpoint, or the folder of a Hugging Face model. Rank 0 alone reads its
-// description, because disks of other nodes may hold something else, or only the weights.
+// Finds a model to generate with, or to evaluate: a checkpoint, or the folder of a Hugging Face model. Rank 0
+// alone reads its description, because disks of other nodes may hold something else, or only the weights.
 
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 #include "config/deck.hpp"
 #include "runtime/session/session.hpp"
 
-namespace ztrain::generate {
+namespace ztrain::job {
 
 struct ModelSource {
   enum class Kind : std::uint8_t { checkpoint, hugging_face };
@@ -23,11 +23,14 @@ struct ModelSource {
   /// Context of that model, as the checkpoint recorded it; 0: not recorded.
   std::int64_t origin_positions = 0;
   std::vector<std::int32_t> ends;  ///< tokens that end a text of the data, as a checkpoint recorded them
+  bool lacks_frozen = false;       ///< whether it is a checkpoint that does not hold its frozen weights
+  std::string base = {};           ///< folder of these; "": the one that the checkpoint names
 };
 
-/// Collective. Returns on every rank what rank 0 reads of the model, without its weights. Throws AgreedError
-/// if the folder is neither a checkpoint nor a model.
-ModelSource open_model(const runtime::Session& session, const std::string& folder);
+/// Collective. Returns on every rank what rank 0 reads of the model, without its weights. base: as
+/// ModelSource::base. Throws AgreedError if the folder is neither a checkpoint nor a model.
+ModelSource open_model(const runtime::Session& session, const std::string& folder,
+                       const std::string& base = "");
 
 /// Largest number of tokens that the model was made for or trained on.
 struct Context {
@@ -45,8 +48,10 @@ Context context_of(const ModelSource& source);
 /// broken files.
 std::vector<std::int32_t> eos_of(const ModelSource& source);
 
-/// Fills the "model" shards with checkpoint::load or checkpoint::import_weights, whichever fits the source.
-void read_weights(const ModelSource& source, const checkpoint::Place& place,
+/// Collective. Fills the "model" shards with checkpoint::load or checkpoint::import_weights, whichever fits
+/// the source. Throws AgreedError, also if the frozen weights are not those beside which a checkpoint was
+/// trained.
+void read_weights(const runtime::Session& session, const ModelSource& source, const checkpoint::Place& place,
                   std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress);
 
-}  // namespace ztrain::generate
+}  // namespace ztrain::job

@@ -1,0 +1,16 @@
+#pragma once
+// Reports of steps and evaluations on pairs of answers.
+
+#include "program/passes/unit_state.hpp"
+
+namespace ztrain::program {
+
+/// Appends the all-reduce of every rank's PreferenceSums into `to`. Does nothing if the job has no such
+/// tensor. reported: [M, 9], or no tensor on a rank without the head.
+void append_preference_report(Program& program, const PreferenceTensors& to,
+                              const PreferenceTensors& reported);
+
+/// Appends the copy of the sequences' log-probabilities to where the host reads them, on ranks with the head.
+void give_logps(Program& program, const PreferenceTensors& to, const PreferenceTensors& reported);
+
+}  // namespace ztrain::program

@@ -1,0 +1,185 @@
+"""ztrain translate: twenty configurations of other programs become decks that `ztrain check` accepts, in which each of
+their names has a line; and decks become DeepSpeed's and Accelerate's files again."""
+
+import concurrent.futures
+import json
+import pathlib
+import re
+import tomllib
+
+import ztrain_run as zt
+
+CONFIGURATIONS = zt.SOURCE / "tests" / "regress" / "translate"
+LLAMA = {"model.preset": "llama3.2-1b"}
+UNKNOWN_MODEL = {"model.preset": "tinyllama-1.1b"}
+
+# Files, ranks, keys that check needs where the model is not at hand, and values of the deck.
+CASES = [
+    ("deepspeed_zero2.json", 8, UNKNOWN_MODEL,
+     {"batch.global": 64, "sharding.strategy": "zero2", "optimizer.betas": [0.9, 0.98], "schedule.name": "constant",
+      "schedule.warmup": 500, "precision.preset": "deepspeed-bf16", "sharding.reduce_bucket_size": 500000000}),
+    ("deepspeed_zero3_auto.json", 4, UNKNOWN_MODEL, {"sharding.strategy": "FULL_SHARD", "schedule.name": "linear"}),
+    ("deepspeed_zero3_offload.json", 4, UNKNOWN_MODEL,
+     {"batch.global": 32, "offload.optimizer": "cpu", "offload.optimizer_fraction": 0.5, "offload.parameters": "cpu",
+      "offload.activations": "cpu", "sharding.persistence_threshold": 100000, "optimizer.name": "adamw"}),
+    ("deepspeed_infinity.json", 8, UNKNOWN_MODEL,
+     {"run.steps": 2000, "offload.parameters": "nvme", "offload.nvme_path": ["/local_nvme"], "offload.threads": 2,
+      "schedule.min_lr_ratio": 0.05, "sharding.reshard_after_forward": "4", "optimizer.weight_decay": 0}),
+    ("deepspeed_fp16.json", 4, UNKNOWN_MODEL,
+     {"precision.preset": "deepspeed-fp16", "loss_scaling.initial_scale_power": 14, "loss_scaling.window": 500,
+      "optimizer.name": "lion", "optimizer.max_norm": 0.5, "precision.reduce": "fp32"}),
+    ("deepspeed_ulysses_tp.json", 8, UNKNOWN_MODEL,
+     {"batch.global": 16, "mesh.context": 2, "mesh.tensor": 2, "context.method": "ulysses"}),
+    ("accelerate_fsdp1.yaml", 0, UNKNOWN_MODEL,
+     {"batch.global": 16, "sharding.strategy": "HYBRID_SHARD", "sharding.forward_prefetch": 0, "recompute.mode": "full"}),
+    ("accelerate_fsdp2.yaml", 0, UNKNOWN_MODEL,
+     {"sharding.unit_min_parameters": 2000000, "mesh.tensor": 2, "offload.gradients": "cpu", "precision.preset": "bf16"}),
+    ("accelerate_deepspeed.yaml", 0, UNKNOWN_MODEL,
+     {"sharding.strategy": "FULL_SHARD", "offload.master": "cpu", "optimizer.max_norm": 1, "batch.global": 16}),
+    ("accelerate_multi_gpu.yaml", 0, UNKNOWN_MODEL, {"sharding.strategy": "NO_SHARD", "precision.preset": "deepspeed-fp16"}),
+    ("deepspeed_zero3_auto.json accelerate_deepspeed.yaml trl_sft.yaml", 0, {"model.preset": "qwen2.5-0.5b"},
+     {"batch.global": 64, "batch.micro": 2, "schedule.warmup": 0.03, "schedule.min_lr_ratio": 0.1, "optimizer.lr": 2e-5,
+      "optimizer.weight_decay": 0, "precision.preset": "deepspeed-bf16", "data.packing": "documents", "run.epochs": 1}),
+    ("trl_sft.yaml", 4, {"model.preset": "qwen2.5-0.5b"},
+     {"precision.preset": "bf16", "checkpoint.keep_best": 1, "evaluation.interval": 100, "run.seed": 7}),
+    ("trl_lora.yaml", 2, {"model.preset": "llama3.1-8b"},
+     {"run.steps": 1000, "lora.rank": 32, "lora.targets": ["q_proj", "k_proj", "v_proj", "o_proj"],
+      "optimizer.name": "adamw_8bit", "lora.quantization": "nf4", "model.trainable": ["*lm_head*"], "data.max_documents": 1, "batch.global": 16}),
+    ("trl_dpo.yaml", 2, {"model.preset": "mistral-7b-v0.3"},
+     {"lora.alpha": 32, "optimizer.betas": [0.9, 0.98], "schedule.warmup": 0.1, "schedule.min_lr_ratio": 0,
+      "preference.loss_type": "sigmoid", "lora.rslora": True}),
+    ("training_arguments.json", 8, UNKNOWN_MODEL,
+     {"precision.preset": "fp32", "sharding.unit": "block", "offload.parameters": "cpu", "schedule.warmup": 0.06,
+      "checkpoint.interval": 0, "watchdog.timeout": 3600, "batch.global": 64}),
+    ("axolotl_full.yaml", 4, LLAMA,
+     {"data.train": ["data/GPT4_LLM_Cleaned.h5", "data/own.h5"], "data.validation_fraction": 0.02, "batch.global": 32,
+      "data.long_documents": "drop", "optimizer.betas": [0.9, 0.999], "run.epochs": 3}),
+    ("axolotl_qlora.yaml", 2, {"model.preset": "llama3.1-8b"},
+     {"lora.rank": 32, "lora.quantization": "nf4", "schedule.min_lr_ratio": 0.05, "optimizer.name": "adamw", "recompute.mode": "full"}),
+    ("axolotl_deepspeed.yaml", 8, {"model.preset": "qwen3-8b"},
+     {"mesh.context": 2, "batch.global": 4, "run.steps": 500, "offload.activations": "cpu", "checkpoint.resume": "auto"}),
+    ("axolotl_dpo.yaml", 2, {"model.preset": "gemma2-2b"}, {"lora.targets": ["q_proj", "v_proj"], "preference.loss_type": "sigmoid",
+                                                                      "model.trainable": ["*model.embed_tokens.weight*"]}),
+    ("torchtitan_llama3_8b.toml", 8, {},
+     {"model.preset": "llama3-8b", "schedule.name": "wsd", "schedule.decay": 100, "checkpoint.interval": -1,
+      "data.train": ["data/c4.h5"], "recompute.mode": "selective", "batch.global": 8}),
+    ("torchtitan_llama3_70b.toml", 16, {"model.from": ""},
+     {"mesh.pipeline": 2, "mesh.tensor": 8, "pipeline.schedule": "interleaved", "batch.micro": 1, "batch.global": 8,
+      "recompute.every": 2, "precision.fp8": "rowwise", "checkpoint.keep": 3}),
+]
+
+
+def names_of(path):
+    """Line and last part of each name that has a value."""
+    rows = [(number, line.split(" #")[0]) for number, line in enumerate(path.read_text().splitlines(), 1)]
+    if path.suffix == ".json":
+        return [(n, name) for n, line in rows for name in re.findall(r'"(\w+)":\s*[^{\s]', line)]
+    pattern = r"^\s*(?:- )?(\w+):\s+\S" if path.suffix == ".yaml" else r"^(\w+) = "
+    return [(n, match[1]) for n, line in rows if (match := re.match(pattern, line))]
+
+
+def value_at(deck, key):
+    section, member = key.split(".", 1)
+    return deck.get(section, {}).get(member)
+
+
+class Translate(zt.Case):
+    def translate(self, *words):
+        result = zt.run(0, ["translate", *words], timeout=30)
+        self.assertEqual(result.code, 0, str(result))
+        self.assertEqual(result.said, "", str(result))
+        return result.out
+
+    def check_case(self, case):
+        files, ranks, given, expected = case
+        paths = [CONFIGURATIONS / name for name in files.split()]
+        text = self.translate(*paths, *(["--ranks", ranks] if ranks else []))
+        lines = [line for line in text.splitlines() if line.startswith("# ")]
+        for path in paths:
+            for number, name in names_of(path):
+                pattern = rf"# {re.escape(path.name)}:{number}: ([\w.]+\.)?{name} = "
+                self.assertTrue(any(re.match(pattern, line) for line in lines), f"{path.name}:{number}: {name}\n{text}")
+        deck = tomllib.loads(text)
+        for key, value in expected.items():
+            self.assertEqual(value_at(deck, key), value, f"{files}: {key}\n{text}")
+        written = pathlib.Path(self.folder) / f"{paths[-1].stem}{len(paths)}.toml"
+        written.write_text(text)
+        world = ranks or re.search(r"num_processes = (\d+)", text)[1]
+        words = ["check", written, "--without-files", *zt.words_of({"run.epochs": 0, "run.steps": 1000, **given})]
+        result = zt.run(0, [*words, "--ranks", world], timeout=60)
+        self.assertEqual(result.code, 0, f"{files}\n{result}\n{text}")
+        self.assertIn("the deck is valid", result.out)
+
+    def test_each_configuration_becomes_a_deck_that_check_accepts(self):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(self.check_case, CASES))
+
+    def test_the_tables_of_the_page_are_current(self):
+        page = (zt.SOURCE / "docs" / "coming-from.md").read_text()
+        between = page.split("prints the tables of this section -->\n")[1].split("\n<!-- the end of what it prints -->")[0]
+        printed = self.translate("--markdown")
+        differing = [pair for pair in zip(between.split("\n"), printed.split("\n")) if pair[0] != pair[1]]
+        self.assertTrue(between == printed, f"the page is to have what `ztrain translate --markdown` prints: {differing[:2]}")
+
+    def test_adapters_that_are_there_begin_a_run(self):
+        text = (CONFIGURATIONS / "axolotl_qlora.yaml").read_text()
+        pathlib.Path("on.yaml").write_text(text + "lora_model_dir: outputs/before\n")
+        model = tomllib.loads(self.translate("on.yaml"))["model"]
+        self.assertEqual((model["from"], model["base"]), ("outputs/before", "models/Llama-3.1-8B"))
+
+    def test_the_last_value_and_the_command_line_win(self):
+        words = [CONFIGURATIONS / "accelerate_deepspeed.yaml", CONFIGURATIONS / "trl_sft.yaml", "--optimizer.lr=1e-3", "--ranks", 8]
+        text = self.translate(*words)
+        self.assertIn("set aside: gradient_accumulation_steps counts (trl_sft.yaml:12)", text)
+        self.assertIn("# command line: optimizer.lr = 1e-3", text)
+        deck = tomllib.loads(text)
+        self.assertEqual((deck["optimizer"]["lr"], deck["batch"]["global"]), (1e-3, 128))
+
+    def test_what_cannot_be_translated_is_refused(self):
+        for name, content, *patterns in [
+            ("list.yaml", "- 1\n- 2\n", "a configuration is a mapping"),
+            ("broken.json", '{"train_batch_size": [1,\n', r"broken\.json:\d+: this is not valid YAML or JSON"),
+            ("deck.toml", "[run]\nsteps = 3\n[data]\ntrain = ['a']\n", "of its 2 names are those of a program"),
+            ("deep.yaml", "a: " + "{b: " * 20 + "1" + "}" * 20, "is nested deeper than any configuration"),
+        ]:
+            pathlib.Path(name).write_text(content)
+            self.assert_refused(zt.run(0, ["translate", name], timeout=30), *patterns)
+        sft = CONFIGURATIONS / "trl_sft.yaml"
+        self.assert_refused(zt.run(0, ["translate", sft, "--from", "keras"], timeout=30), "no program whose files are read; legal: trl")
+        self.assert_refused(zt.run(0, ["translate", sft, "--optimizer.rate=1"], timeout=30), "gives no key of a deck")
+
+    def test_a_deck_goes_back(self):
+        sizes = {"run.steps": 100, "batch.micro": 2, "schedule.warmup": 0.1, "schedule.name": "linear", "schedule.min_lr_ratio": 0}
+        deck = self.write_deck("back", {**sizes, "precision.preset": "deepspeed-bf16", "sharding.strategy": "zero2",
+                                        "offload.optimizer": "cpu", "watchdog.stragglers": 7})
+        result = zt.run(0, ["translate", deck, "--to-deepspeed"], timeout=30)
+        self.assertEqual(result.code, 0, str(result))
+        file = json.loads(result.out)
+        self.assertEqual((file["train_batch_size"], file["train_micro_batch_size_per_gpu"]), (4, 2))
+        self.assertEqual(file["zero_optimization"]["stage"], 2)
+        self.assertEqual(file["zero_optimization"]["offload_optimizer"]["device"], "cpu")
+        self.assertEqual(file["optimizer"]["params"]["betas"], [0.9, 0.95])
+        self.assertEqual(file["scheduler"]["type"], "WarmupDecayLR")
+        self.assertEqual(file["scheduler"]["params"]["warmup_num_steps"], 10)
+        self.assertEqual(file["bf16"], {"enabled": True})
+        self.assertIn("watchdog.stragglers = 7: no counterpart in this file", result.err)
+        self.assertIn("norms and biases are decayed too there", result.err)
+        pathlib.Path("again.json").write_text(result.out)
+        again = tomllib.loads(self.translate("again.json"))
+        self.assertEqual((again["sharding"]["strategy"], again["schedule"]["warmup"], again["optimizer"]["lr"]), ("zero2", 10, 3e-3))
+
+    def test_a_deck_goes_back_to_accelerate(self):
+        deck = self.write_deck("fsdp", {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "precision.preset": "bf16"})
+        result = zt.run(0, ["translate", deck, "--to-accelerate", "--ranks", 4], timeout=30)
+        self.assertEqual(result.code, 0, str(result))
+        for line in ("distributed_type: FSDP", "  fsdp_reshard_after_forward: true", "  fsdp_activation_checkpointing: true",
+                     "mixed_precision: 'bf16'", "num_processes: 4"):
+            self.assertIn(line + "\n", result.out)
+        self.assertIn("optimizer.lr = 0.003: no counterpart in this file", result.err)
+        pathlib.Path("again.yaml").write_text(result.out)
+        again = tomllib.loads(self.translate("again.yaml"))
+        self.assertEqual((again["sharding"]["strategy"], again["recompute"]["mode"]), ("FULL_SHARD", "full"))
+
+
+if __name__ == "__main__":
+    zt.main()
