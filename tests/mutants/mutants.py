@@ -101,7 +101,12 @@ def locate(faults):
         places = []  # (file, beginning of the text)
         for path in named.get(fault.file, []):
             text = path.read_text()
-            places += [(path.relative_to(ROOT), match.start()) for match in re.finditer(re.escape(fault.text), text)]
+            found = [match.start() for match in re.finditer(re.escape(fault.text), text)]
+            places += [(path.relative_to(ROOT), begin) for begin in found]
+            inside = any(re.search(r"(\w|\.|->|::|return |throw )$", text[max(0, begin - 8) : begin]) and re.match(r"\w", fault.text)
+                         and (fault.text.rstrip()[-1] in ";}" or not text[begin - 1].isspace()) for begin in found)
+            if inside:
+                wrong.append(f"{fault.name}: its text begins within an expression or a statement: {fault.text!r}")
         if len(places) != 1:
             wrong.append(f"{fault.name}: its text is {len(places)} times in files named {fault.file}, not once: {fault.text!r}")
             continue
