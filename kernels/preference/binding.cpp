@@ -49,7 +49,12 @@ Bound bind_kl_sums(const Binding& b) {
 Bound bind_preference_report(const Binding& b) {
   using Op = program::PreferenceReport;
   const bool counts = b.record<Op>().counts && !b.op.inputs.empty();
-  return launch(b, kernels::preference_report, counts ? in_matrix<double>(b, 0) : Matrix<const double>{},
+  // A step has a report for each of its micro-batches, an evaluation one of its own.
+  const auto reports = [&] {
+    return Matrix<const double>{b.input<double>(0), elements(b.in(0).shape) / preference_sums,
+                                preference_sums};
+  };
+  return launch(b, kernels::preference_report, counts ? reports() : Matrix<const double>{},
                 out_vector<double>(b, Op::report));
 }
 

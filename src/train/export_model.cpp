@@ -189,8 +189,9 @@ void export_model(const runtime::Session& session, telemetry::Console& console,
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (request.content == ExportContent::adapters && p.options.adapters.base.empty())
     console.print(
-        "base_model_name_or_path is null: the run did not start from a Hugging Face model; name there what "
-        "`ztrain export` makes of the checkpoint that it started from\n");
+        "base_model_name_or_path is null: the run did not start from a Hugging Face model; name there the "
+        "model beside which the adapters were trained, without them: a merged export would count them "
+        "twice\n");
   console.print(summary(request, p, done, seconds));
 }
 

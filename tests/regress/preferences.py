@@ -89,6 +89,11 @@ class Preferences(zt.Case):
         self.assertEqual([r["step"] for r in of_validation], [4, 8])
         for record in of_validation:
             self.assertTrue(record.keys() >= set(REPORTED), record)
+            self.assertTrue(0 <= record["rewards_accuracies"] <= 1, record)
+        self.steps("sigmoid", 1, "alone", {**keys, "run.steps": 4})
+        alone = next(r for r in zt.metrics(self.folder / "alone") if "validation_loss" in r)
+        for key in REPORTED:
+            self.assertAlmostEqual(alone[key], of_validation[0][key], delta=1e-5 * max(1, abs(alone[key])), msg=key)
 
         def refuse(pattern):
             result = zt.run(2, [self.folder / "cut.toml", *zt.words_of({**keys, "run.output": "cut", "run.steps": 9,

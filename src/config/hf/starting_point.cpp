@@ -90,10 +90,14 @@ StartingPoint from_peft(const std::string& folder, bool trusted, const std::stri
       "{}: base_model_name_or_path = \"{}\": there is no such folder: give the folder of the model that the "
       "adapters belong to with model.base; {}",
       config.file, config.base, download(config.base));
+  const auto require_model = [&](bool holds_adapters) {
+    REQUIRE(!holds_adapters,
+            "{}: the adapters belong to '{}', which holds adapters itself: give a model with model.base",
+            config.file, base);
+  };
+  require_model(is_peft_folder(base));  // before it is opened: folders may name each other
   StartingPoint point = starting_point(base, trusted);
-  REQUIRE(!point.adapters && point.base.empty(),
-          "{}: the adapters belong to '{}', which holds adapters itself: give a model with model.base",
-          config.file, base);
+  require_model(point.adapters || !point.base.empty());
   point.file = config.file;
   point.adapters = config.lora;
   point.base = base;
