@@ -1,5 +1,5 @@
 #pragma once
-// What a token's loss may have besides the negative log-probability of its target.
+// Terms that a token's loss may have besides the negative log-probability of its target.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace ztrain::kernels {
 
-/// What a token's loss has besides -log p(target): smoothed labels, where the target has 1 - label_smoothing
+/// Terms of a token's loss besides -log p(target): smoothed labels, where the target has 1 - label_smoothing
 /// and each word besides label_smoothing / vocabulary; and z_loss * logsumexp(logits)^2, which keeps logits
 /// small (Chowdhery et al., "PaLM", 2022).
 struct LossTerms {

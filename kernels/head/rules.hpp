@@ -1,5 +1,5 @@
 #pragma once
-// What the rules of a whole and of a split vocabulary share.
+// Declares functions that the rules of a whole and of a split vocabulary share.
 
 #include "kernels/head/record.hpp"
 #include "program/ops/op_type.hpp"

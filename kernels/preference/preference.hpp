@@ -32,7 +32,7 @@ struct PairSettings {
   double desirable = 1, undesirable = 1;  ///< weights of answers with labels
 };
 
-/// What a loss writes: losses [2], report [preference_sums], logps [S], dsums [S, 3], which may be null.
+/// Results of a loss: losses [2], report [preference_sums], logps [S], dsums [S, 3], which may be null.
 /// workspace: preference_workspace_bytes(S).
 struct PairResults {
   Vector<double> losses, report;

@@ -35,7 +35,7 @@ struct PairLossRow {
   bool smoothed;   ///< it reads preference.label_smoothing
   std::string_view doc;
   bool labelled = false;  ///< of answers that are each desirable or not; else of pairs
-  /// What the data must hold: the attribute `preference` of token files.
+  /// Kind of data that the loss needs: the attribute `preference` of token files.
   std::string_view data() const { return labelled ? "labels" : "pairs"; }
 };
 
@@ -108,7 +108,7 @@ struct PreferenceSums {
 };
 inline constexpr std::int64_t preference_sums = sizeof(PreferenceSums) / sizeof(double);
 
-/// What a pair's loss writes: the loss, one pair, and PreferenceSums behind the first of them.
+/// Number of results of a pair's loss: the loss, one pair, and PreferenceSums behind the first of them.
 inline constexpr std::int64_t pair_terms = 1 + preference_sums;
 constexpr std::int64_t preference_workspace_bytes(std::int64_t slots) {
   return slots / 2 * pair_terms * static_cast<std::int64_t>(sizeof(double));

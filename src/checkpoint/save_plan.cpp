@@ -205,7 +205,7 @@ Catalog catalog_of(const Layout& layout, std::span<const StateForm> states) {
     add_state(catalog, {s.state, s.granule});
     if (s.state == weights_state) held.insert(s.unit);
   }
-  // Of a parameter on other stages of the pipeline this rank knows nothing; see merge().
+  // This rank knows nothing of parameters on other stages of the pipeline; see merge().
   for (const ParameterShape& p : layout.parameters())
     catalog.parameters.push_back(
         {p.name, p.shape, !p.trainable, p.slice.begins, !p.trainable && !held.contains(p.unit)});

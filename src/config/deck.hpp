@@ -126,7 +126,7 @@ struct Lora {
   bool double_quantization = true;    ///< scales of nf4 and fp4 are codes of 8 bits
 };
 
-/// What the loss of a token has besides.
+/// Terms of a token's loss besides the negative log-probability of its target.
 struct Loss {
   double label_smoothing = 0, z_loss = 0;
 };

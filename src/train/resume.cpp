@@ -91,7 +91,7 @@ DataCourse set_course(Run& run, job::Restored& restored) {
   return changed ? DataCourse::changed : DataCourse::same;
 }
 
-/// What a checkpoint says beside the states that it holds.
+/// Facts of a checkpoint besides the states that it holds.
 struct LoadedCheckpoint {
   std::string note;     ///< text on how the run goes on
   bool has_all = true;  ///< whether it holds the frozen weights too

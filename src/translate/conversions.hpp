@@ -1,6 +1,6 @@
 #pragma once
-// What values of other programs become, where a deck writes them in another way. Which key a name has is in
-// config's table of other programs' names.
+// Converts values of other programs that a deck writes in another way. The key of each name is in config's
+// table of other programs' names.
 
 #include <cstdint>
 #include <span>
@@ -22,7 +22,7 @@ enum class Fate : std::uint8_t {
   unknown,  ///< no program's name
 };
 
-/// What becomes of one setting.
+/// Result of translating one setting.
 struct Taken {
   std::vector<std::pair<std::string, std::string>>
       settings{};      ///< keys of the deck, or parts; values as TOML

@@ -109,7 +109,7 @@ Taken accumulation(const Setting& s, const Context&) {
   return put(part::accumulation, s.value.toml);
 }
 
-/// What a rank takes in a step, which a pipeline cuts into micro-batches.
+/// Translates the sequences that a rank takes in a step, which a pipeline cuts into micro-batches.
 Taken local_batch(const Setting& s, const Context& all) {
   if (all.number("pipeline_parallel_degree") <= 1) return put("batch.micro", s.value.toml);
   const double micro = std::max(1.0, all.number("pipeline_parallel_microbatch_size"));

@@ -11,7 +11,7 @@
 
 namespace ztrain::translate {
 
-/// What a program does if a name is not in its file, where that differs from the deck's default.
+/// Value that a program takes for a name that its file lacks, where that differs from the deck's default.
 struct Default {
   std::string_view name;
   std::string_view value;   ///< as YAML has it

@@ -25,7 +25,7 @@ namespace ztrain::checkpoint {
 /// Ways to give a folder of frozen weights that is not the one that a checkpoint names, for messages.
 inline constexpr const char* base_options = "--base of this command, or model.base of a deck";
 
-/// What an import has read of the frozen weights that a checkpoint does not hold (FrozenBase).
+/// Frozen weights that a checkpoint does not hold, as an import has read them (FrozenBase).
 struct BaseRead {
   std::string folder;
   ValueHashes hashes;  ///< of the parts that this rank owns

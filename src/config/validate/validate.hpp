@@ -29,7 +29,7 @@ std::int64_t accumulation_steps(const Deck& deck);
 /// Returns the tokens per optimizer step, over all ranks.
 std::int64_t tokens_per_step(const Deck& deck);
 
-/// What a run had done when its batch or its data last changed (checkpoint.override). Until then steps,
+/// Progress of a run when its batch or its data last changed (checkpoint.override). Until then steps,
 /// sequences and tokens are no multiples of each other. All are 0 in a run in which nothing changed.
 struct Earlier {
   std::int64_t steps = 0, samples = 0, tokens = 0;

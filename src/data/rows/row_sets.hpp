@@ -19,7 +19,7 @@ struct Entry {
   std::string key;   ///< for messages: "data.train", or "data.train[1]" if there are several
   std::string name;  ///< for people: the stem of the file or pattern, unique among those of its key
   std::shared_ptr<const TokenSource> tokens;
-  /// What TokenSource::preference is to be, as preference.loss_type needs it.
+  /// Value that TokenSource::preference must have, as preference.loss_type needs it.
   std::string preference{};
 };
 

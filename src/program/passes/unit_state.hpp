@@ -106,7 +106,7 @@ enum class Snapshots : std::uint8_t {
 void add_snapshots(Program& program, std::vector<UnitState>& units, Snapshots snapshots);
 
 /// Persistent tensors beside the units' states. The ids hold in every Program of the job.
-/// What a step and an evaluation report of pairs of answers; none: the loss is another.
+/// Reports of a step and an evaluation on pairs of answers; none: the loss is another.
 struct PreferenceTensors {
   TensorId report = no_tensor;  ///< PreferenceSums over all ranks
   TensorId logps = no_tensor;   ///< fp64 [slots] of this rank's last micro-batch of an evaluation
