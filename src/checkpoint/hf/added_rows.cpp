@@ -13,20 +13,14 @@
 namespace ztrain::checkpoint {
 namespace {
 
-class AddedRowsSource : public WeightSource {
+class AddedRowsSource : public WrappedWeights {
  public:
   AddedRowsSource(std::unique_ptr<WeightSource> source, const AddedRows& rows,
                   std::map<std::string, std::string> parameters)
-      : source_(std::move(source)), rows_(rows), parameters_(std::move(parameters)) {
+      : WrappedWeights(std::move(source)), rows_(rows), parameters_(std::move(parameters)) {
     shapes_ = source_->shapes();
     for (const auto& [name, parameter] : parameters_)
       if (const auto at = shapes_.find(name); at != shapes_.end()) at->second[0] += rows.count;
-  }
-
-  bool may_be_left(const std::string& name) const override { return source_->may_be_left(name); }
-  const char* advice() const override { return source_->advice(); }
-  std::int64_t element_size(const std::string& name, DType to) const override {
-    return source_->element_size(name, to);
   }
 
   void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
@@ -69,7 +63,6 @@ class AddedRowsSource : public WeightSource {
     return row;
   }
 
-  std::unique_ptr<WeightSource> source_;
   AddedRows rows_;
   std::map<std::string, std::string> parameters_;
   std::map<std::string, std::vector<float>> means_;

@@ -17,17 +17,16 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Reads weights as values of the dtypes to which a run had rounded them.
-class RoundedWeights : public WeightSource {
+class RoundedWeights : public WrappedWeights {
  public:
   RoundedWeights(std::unique_ptr<WeightSource> source, const FrozenBase& base)
-      : source_(std::move(source)), base_(base) {
+      : WrappedWeights(std::move(source)), base_(base) {
     for (const auto& [name, values] : base_.parameters)
       if (const auto found = source_->shapes().find(name); found != source_->shapes().end())
         shapes_[name] = found->second;
   }
 
   bool may_be_left(const std::string&) const override { return false; }
-  const char* advice() const override { return source_->advice(); }
   std::int64_t element_size(const std::string& name, DType) const override {
     return source_->element_size(name, base_.parameters.at(name).dtype);
   }
@@ -42,7 +41,6 @@ class RoundedWeights : public WeightSource {
   }
 
  private:
-  std::unique_ptr<WeightSource> source_;
   FrozenBase base_;
   std::vector<std::byte> block_;
 };

@@ -8,26 +8,24 @@ namespace ztrain::checkpoint {
 namespace {
 
 /// Parameters that are parts of the tensors of a folder.
-class PartWeights : public WeightSource {
+class PartWeights : public WrappedWeights {
  public:
   PartWeights(std::unique_ptr<WeightSource> files, std::span<const NamedShape> parameters,
               std::span<const TensorPart> parts)
-      : files_(std::move(files)) {
-    for (const auto& [name, shape] : files_->shapes())
+      : WrappedWeights(std::move(files)) {
+    for (const auto& [name, shape] : source_->shapes())
       add(name, shape, {.tensors = {name}, .shape = shape, .rows = elements(shape)});
     for (std::size_t i = 0; i < parts.size(); ++i)
-      if (files_->shapes().contains(parts[i].tensors.front()))
+      if (source_->shapes().contains(parts[i].tensors.front()))
         add(parameters[i].name, parameters[i].shape, parts[i]);
   }
 
-  bool may_be_left(const std::string& name) const override { return files_->may_be_left(name); }
-  const char* advice() const override { return files_->advice(); }
   /// Experts may be stored in several dtypes. Returns the bytes of the widest.
   std::int64_t element_size(const std::string& name, DType to) const override {
     std::int64_t& size = sizes_[{name, to}];
     if (size == 0)
       for (const std::string& tensor : parts_.at(name).tensors)
-        size = std::max(size, files_->element_size(tensor, to));
+        size = std::max(size, source_->element_size(tensor, to));
     return size;
   }
 
@@ -40,7 +38,7 @@ class PartWeights : public WeightSource {
       n = std::min(part.matrix_elements() - at, count - done);
       std::byte* const place = data + done * size_of(to);
       if (part.is_consecutive())
-        files_->read(part.tensor_of(matrix), part.first_of(matrix) + at, n, place, to);
+        source_->read(part.tensor_of(matrix), part.first_of(matrix) + at, n, place, to);
       else
         read_scattered({name, matrix, to}, at, n, place);
     }
@@ -72,9 +70,9 @@ class PartWeights : public WeightSource {
       const std::int64_t row = (begin + done) / columns, column = (begin + done) % columns;
       n = std::min(columns - column, count - done);
       if (columns > 1 && !part.is_transposed()) {
-        files_->read(part.tensor_of(matrix.index),
-                     part.first_of(matrix.index) + row * part.row_stride + column, n, data + done * size,
-                     matrix.type);
+        source_->read(part.tensor_of(matrix.index),
+                      part.first_of(matrix.index) + row * part.row_stride + column, n, data + done * size,
+                      matrix.type);
         continue;
       }
       if (!holds(matrix, row, column, n)) {
@@ -104,9 +102,10 @@ class PartWeights : public WeightSource {
     block_.resize(static_cast<std::size_t>(block.rows * block.columns * size));
     line_.resize(static_cast<std::size_t>(block.rows * stride * size));
     for (std::int64_t c = 0; c < block.columns; ++c) {
-      files_->read(part.tensor_of(matrix.index),
-                   part.first_of(matrix.index) + block.row * stride + (block.column + c) * part.column_stride,
-                   (block.rows - 1) * stride + 1, line_.data(), matrix.type);
+      source_->read(
+          part.tensor_of(matrix.index),
+          part.first_of(matrix.index) + block.row * stride + (block.column + c) * part.column_stride,
+          (block.rows - 1) * stride + 1, line_.data(), matrix.type);
       for (std::int64_t r = 0; r < block.rows; ++r)
         copy_element(line_.data() + r * stride * size, block_.data() + (r * block.columns + c) * size, size);
     }
@@ -123,7 +122,6 @@ class PartWeights : public WeightSource {
       std::memcpy(to, from, static_cast<std::size_t>(size));
   }
 
-  std::unique_ptr<WeightSource> files_;
   std::map<std::string, TensorPart> parts_;
   mutable std::map<std::pair<std::string, DType>, std::int64_t> sizes_;  ///< what element_size returns
   Matrix held_matrix_;  ///< matrix of the block that is held; without a name: none

@@ -15,27 +15,25 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Adapters of PEFT's folder, with what else of the model was trained, over the weights of a model.
-class PeftWeights : public WeightSource {
+class PeftWeights : public WrappedWeights {
  public:
   PeftWeights(std::unique_ptr<WeightSource> trained, std::unique_ptr<WeightSource> base,
               std::set<std::string> names)
-      : trained_(std::move(trained)), base_(std::move(base)), names_(std::move(names)) {
-    shapes_ = base_->shapes();
+      : WrappedWeights(std::move(base)), trained_(std::move(trained)), names_(std::move(names)) {
+    shapes_ = source_->shapes();
     for (const std::string& name : names_) shapes_[name] = trained_->shapes().at(name);
   }
 
-  bool may_be_left(const std::string& name) const override { return base_->may_be_left(name); }
-  const char* advice() const override { return base_->advice(); }
   std::int64_t element_size(const std::string& name, DType to) const override {
-    return names_.contains(name) ? trained_->element_size(name, to) : base_->element_size(name, to);
+    return names_.contains(name) ? trained_->element_size(name, to) : source_->element_size(name, to);
   }
   void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
             DType to) override {
-    (names_.contains(name) ? trained_ : base_)->read(name, begin, count, data, to);
+    (names_.contains(name) ? trained_ : source_)->read(name, begin, count, data, to);
   }
 
  private:
-  std::unique_ptr<WeightSource> trained_, base_;
+  std::unique_ptr<WeightSource> trained_;
   std::set<std::string> names_;  ///< parameters of trained_
 };
 

@@ -12,17 +12,11 @@ namespace {
 
 /// Weights as they are computed with if they are kept in 4 or 8 bits. A weight is read once beforehand to
 /// find the statistics that its codes depend on.
-class QuantizedSource : public WeightSource {
+class QuantizedSource : public WrappedWeights {
  public:
   QuantizedSource(std::unique_ptr<WeightSource> source, const QuantizedNames& quantized)
-      : source_(std::move(source)), form_(quantized.form), names_(quantized.names) {
+      : WrappedWeights(std::move(source)), form_(quantized.form), names_(quantized.names) {
     shapes_ = source_->shapes();
-  }
-
-  bool may_be_left(const std::string& name) const override { return source_->may_be_left(name); }
-  const char* advice() const override { return source_->advice(); }
-  std::int64_t element_size(const std::string& name, DType to) const override {
-    return source_->element_size(name, to);
   }
 
   void read(const std::string& name, std::int64_t begin, std::int64_t count, std::byte* data,
@@ -79,7 +73,6 @@ class QuantizedSource : public WeightSource {
     return found->second = scales.statistics();
   }
 
-  std::unique_ptr<WeightSource> source_;
   WeightForm form_;
   std::set<std::string> names_;
   std::map<std::string, std::vector<float>> statistics_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -41,6 +42,21 @@ class WeightSource {
 
  protected:
   std::map<std::string, Shape> shapes_;
+};
+
+/// Weights that are those of another source but for what a derived class changes.
+class WrappedWeights : public WeightSource {
+ public:
+  explicit WrappedWeights(std::unique_ptr<WeightSource> source) : source_(std::move(source)) {}
+
+  bool may_be_left(const std::string& name) const override { return source_->may_be_left(name); }
+  const char* advice() const override { return source_->advice(); }
+  std::int64_t element_size(const std::string& name, DType to) const override {
+    return source_->element_size(name, to);
+  }
+
+ protected:
+  std::unique_ptr<WeightSource> source_;
 };
 
 inline constexpr std::int64_t block_elements = std::int64_t{1} << 20;
