@@ -15,6 +15,12 @@ set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bi
 set(ZTRAIN_TEST_ENVIRONMENT OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_ess_singleton_isolated=1
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_odls_base_sigkill_timeout=0)
 
+# A test that waits nearly all of its time. CTest starts such tests first, and one after the other, so that others always compute
+# beside them; at the end of all tests they would leave processors idle.
+function(ztrain_patient_test test)
+  set_tests_properties(${test} PROPERTIES COST 100 RESOURCE_LOCK patience)
+endfunction()
+
 # What a test runs with; behind it what else this one needs. Its mpirun keeps its files in a folder of its own: in a folder
 # that all of a user's jobs share, the last to end removes what the next to start has just made.
 function(ztrain_test_environment test)
@@ -108,9 +114,14 @@ function(ztrain_test source)
   endif()
   if(ARG_RANKS)
     foreach(n ${ARG_RANKS})
+      # More ranks than this share the processors of small machines in any case: alone on all of them they end no sooner.
+      set(processors ${n})
+      if(n GREATER 4)
+        set(processors 4)
+      endif()
       add_test(NAME ${folder}/${stem}/np${n} COMMAND ${ZTRAIN_MPIRUN} -np ${n} ${command}
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-      set_tests_properties(${folder}/${stem}/np${n} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${n}
+      set_tests_properties(${folder}/${stem}/np${n} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${processors}
         LABELS "${folder};${ARG_LABELS}")
       ztrain_test_environment(${folder}/${stem}/np${n})
     endforeach()

@@ -47,6 +47,9 @@ def check_model(folder):
 
 
 def check_programs(arguments):
+    if arguments.ztrain is None:
+        built = ROOT / "build" / "cpu" / "ztrain"
+        arguments.ztrain = built if built.is_file() else pathlib.Path(shutil.which("ztrain") or built)
     if arguments.ztrain.is_file():  # of ./ztrain a Path keeps ztrain, which would be looked for in PATH
         arguments.ztrain = arguments.ztrain.resolve()
     programs = [str(arguments.ztrain)]
@@ -223,7 +226,7 @@ def parse_arguments():
     parser.add_argument("--tokenizer", type=pathlib.Path, help="folder with the tokenizer's files, or bytes")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--mpirun", default="mpirun --bind-to none", help="launcher with its options")
-    parser.add_argument("--ztrain", type=pathlib.Path, default=ROOT / "build" / "cpu" / "ztrain")
+    parser.add_argument("--ztrain", type=pathlib.Path, help="default: that of build/cpu, else of PATH")
     arguments, others = parser.parse_known_args()
     if arguments.ranks < 1:
         refuse(f"--ranks {arguments.ranks}: must be 1 or more")

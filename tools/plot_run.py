@@ -54,6 +54,7 @@ class Run:
                     steps[record["step"]] = record
         self.steps = [steps[key] for key in sorted(steps)]
         self.validation = sorted(validation.items())
+        self.of_answers = any("rewards_margins" in record for record in self.steps)  # such losses have no perplexity
 
     @staticmethod
     def parse(line, path, number):
@@ -120,8 +121,9 @@ def plot_loss(axes, runs):
         if run.validation:
             x, y = zip(*run.validation)
             axes.plot(x, y, "o-", color=COLOURS[1] if alone else colour, markersize=4.5, linewidth=0.8,
-                      markeredgecolor="white", label=f"held out, last {y[-1]:.4f}{perplexity(y[-1])}")
-    axes.set(title="Loss (nats per token)" + ("" if alone else "; circles: held out"))
+                      markeredgecolor="white", label=f"held out, last {y[-1]:.4f}{'' if run.of_answers else perplexity(y[-1])}")
+    unit = "" if any(run.of_answers for run in runs) else " (nats per token)"
+    axes.set(title=f"Loss{unit}" + ("" if alone else "; circles: held out"))
     lines, labels = axes.get_legend_handles_labels()
     if alone:
         load = plot_load(axes, runs[0])

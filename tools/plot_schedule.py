@@ -90,11 +90,13 @@ def draw(axes, title, ranks):
         axes.spines[side].set_visible(False)
 
 
-def legend(axes, kinds):
+def legend(axes, kinds, known=None, **place):
+    """Names the kinds of `known` (or KINDS) that are drawn, above the axes on the right or where `place` says."""
     from matplotlib import patches
 
-    handles = [patches.Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in kinds]
-    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncol=len(handles), fontsize=8, frameon=False)
+    handles = [patches.Patch(color=colour, label=name) for kind, (name, colour) in (known or KINDS).items() if kind in kinds]
+    place = place or {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncol": len(handles)}
+    axes.legend(handles=handles, fontsize=8, frameon=False, **place)
 
 
 def main():

@@ -3,7 +3,8 @@
 
     tools/prepare_choices.py items.jsonl --tokenizer path/to/model --output items.ids.jsonl
 
-Each line is {"context": "...", "choices": ["...", "..."], "answer": 0}; a choice begins with the blank that separates it from
+Each line is {"context": "...", "choices": ["...", "..."], "answer": 0}, or has these under the names that --column says
+(--column context=question); answer is the index of the right choice. A choice begins with the blank that separates it from
 its context, if there is to be one. A line of the output has all that its line had, and context_ids and choices_ids. Ids are
 those of lm-evaluation-harness: blanks at the end of a context belong to the choices, and a choice has the tokens of context
 and choice together behind those of the context alone. A tokenizer that begins texts with a token begins contexts with it.
@@ -14,6 +15,9 @@ import argparse
 import json
 import pathlib
 import sys
+
+
+FIELDS = ("context", "choices", "answer")
 
 
 def refuse(what):
@@ -29,14 +33,19 @@ def ids_of(tokenizer, context, choices):
     return alone, [whole[len(alone) :] for whole in wholes]
 
 
-def with_ids(tokenizer, line):
-    """The line with its ids. Raises ValueError with what is wrong."""
+def with_ids(tokenizer, line, columns):
+    """The line with its ids, and its columns called as fields are. Raises ValueError with what is wrong."""
     record = json.loads(line)
+    if isinstance(record, dict):
+        named = {field: record.get(name) for field, name in columns.items()}
+        record = {key: value for key, value in record.items() if key not in columns.values()} | named
     if not isinstance(record, dict) or not isinstance(record.get("context"), str):
-        raise ValueError("a line is an object with a text as its context")
-    choices = record.get("choices")
+        raise ValueError("a line is an object with a text as its context; --column context=NAME names another field")
+    choices, answer = record.get("choices"), record.get("answer")
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise ValueError("choices is no list of texts")
+        raise ValueError("choices is no list of texts; --column choices=NAME names another field")
+    if type(answer) is not int or not 0 <= answer < len(choices):
+        raise ValueError(f"answer is {json.dumps(answer)}: give the index of the right one of {len(choices)} choices, from 0")
     context_ids, choices_ids = ids_of(tokenizer, record["context"], choices)
     if not context_ids:
         raise ValueError("the context has no token, and the tokenizer begins texts with none")
@@ -50,21 +59,24 @@ def main():
     parser.add_argument("input", type=pathlib.Path, metavar="FILE", help="JSON lines with context, choices and answer")
     parser.add_argument("--tokenizer", required=True, help='folder with tokenizer.json, name of the Hugging Face hub, or "bytes"')
     parser.add_argument("--output", required=True, type=pathlib.Path, metavar="FILE", help="JSON lines that are written")
+    parser.add_argument("--column", action="append", default=[], metavar="FIELD=NAME", help="what context, choices or answer is called in the input")
     arguments = parser.parse_args()
+    from prepare.records import InputError, columns_of
     from prepare.tokenizer import TokenizerError, load_tokenizer  # behind --help, which needs no packages
 
     try:
+        columns = columns_of(arguments.column, FIELDS)
         tokenizer = load_tokenizer(arguments.tokenizer)
         lines = arguments.input.read_text(encoding="utf-8").splitlines()
         records = []
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    records.append(with_ids(tokenizer, line))
+                    records.append(with_ids(tokenizer, line, columns))
                 except ValueError as error:
                     refuse(f"{arguments.input}:{number}: {error}")
         arguments.output.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    except (TokenizerError, OSError, UnicodeDecodeError) as error:
+    except (InputError, TokenizerError, OSError, UnicodeDecodeError) as error:
         refuse(error)
     print(f"{arguments.output}: {len(records)} items")
 

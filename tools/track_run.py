@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Hands the numbers of a run, metrics.jsonl, to a tracker: TensorBoard, Weights & Biases, MLflow or Prometheus.
+"""Hands the numbers of runs, metrics.jsonl, to a tracker: TensorBoard, Weights & Biases, MLflow or Prometheus.
 
-    tools/track_run.py RUN_FOLDER --to tensorboard              what is there
+    tools/track_run.py RUN_FOLDER... --to tensorboard           what is there
     tools/track_run.py RUN_FOLDER --to prometheus --follow      and what comes, until it is told to end (SIGINT, SIGTERM)
 
 Nothing is sent: all of them get files (docs/metrics.md says where, and which command shows them). The resolved deck becomes the
@@ -22,14 +22,17 @@ TRACKERS = ("tensorboard", "wandb", "mlflow", "prometheus")
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", metavar="RUN_FOLDER")
+    parser.add_argument("runs", nargs="+", metavar="RUN_FOLDER")
     parser.add_argument("--to", required=True, choices=TRACKERS)
-    parser.add_argument("--output", metavar="PATH", help="folder, or FILE.prom (default: RUN_FOLDER/TRACKER)")
+    parser.add_argument("--output", metavar="PATH", help="folder, or FILE.prom (default: RUN_FOLDER/TRACKER); of several runs the folder for all")
     parser.add_argument("--name", help="of the run in the tracker (default: the folder's)")
     parser.add_argument("--follow", action="store_true", help="go on with what the run writes")
     parser.add_argument("--every", type=float, default=5, metavar="SECONDS", help="how often it is looked for (default: 5)")
     parser.add_argument("--idle", type=float, default=0, metavar="MINUTES", help="end if nothing has come for so long; 0: never")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.name and len(args.runs) > 1:
+        parser.error("--name is of one run: several have the names of their folders")
+    return args
 
 
 def tracker_of(name):
@@ -52,6 +55,8 @@ class Tracking:
         self.name = args.name or metrics.folder.name
         own = "" if args.to == "wandb" else args.to  # that package makes a folder of its name
         self.output = args.output or metrics.folder / own
+        if args.output and len(args.runs) > 1:  # other trackers tell runs of one folder apart
+            self.output = pathlib.Path(args.output, {"tensorboard": self.name, "prometheus": f"{self.name}.prom"}.get(args.to, ""))
 
     def begin(self):
         """Hands over all rows that are there, in the place of what the tracker had of this run."""
@@ -74,14 +79,15 @@ class Tracking:
             return self.begin() if rows is None else self.hand_over(rows)
         return 0
 
-    def follow(self):
-        """Until it is told to end, or nothing has come for --idle; what has come by then is handed over."""
-        ended, last = threading.Event(), time.monotonic()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-        while not ended.is_set() and not (self.args.idle and time.monotonic() - last > 60 * self.args.idle):
-            ended.wait(self.args.every)
-            last = time.monotonic() if self.take() else last
+
+def follow(trackings, args):
+    """Until it is told to end, or nothing has come for --idle; what has come by then is handed over."""
+    ended, last = threading.Event(), time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    while not ended.is_set() and not (args.idle and time.monotonic() - last > 60 * args.idle):
+        ended.wait(args.every)
+        last = time.monotonic() if sum([tracking.take() for tracking in trackings]) else last
 
 
 def main():
@@ -89,17 +95,21 @@ def main():
     from packages import lacks
     from track.rows import Metrics
 
-    tracking = Tracking(args, Metrics(args.run))
+    trackings = [Tracking(args, Metrics(run)) for run in args.runs]
+    if args.output and len({tracking.name for tracking in trackings}) < len(trackings):
+        sys.exit("track_run.py: --output: two of the runs have one name, and would be one there: leave it out")
     try:
-        tracking.take() if args.follow else tracking.begin()
+        for tracking in trackings:
+            tracking.take() if args.follow else tracking.begin()
         if args.follow:
-            tracking.follow()
+            follow(trackings, args)
     except ModuleNotFoundError as missing:
         sys.exit(f"track_run.py: {lacks(missing.name)}")
     except OSError as error:
         sys.exit(f"track_run.py: {error.filename or pathlib.Path(tracking.output)}: {error.strerror or error}")
-    if tracking.tracker:
-        print(tracking.tracker.close())
+    for tracking in trackings:
+        if tracking.tracker:
+            print(tracking.tracker.close())
 
 
 if __name__ == "__main__":

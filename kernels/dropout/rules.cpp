@@ -46,9 +46,10 @@ void number_dropout(const Program& program, Op& op) {
   });
 }
 
+// Columns that two axes cut are counted by the outer one first, and fit_dropout does not know which that is.
 constexpr Way dropout_ways[] = {
     {{by_rows, replicated}, {by_rows}},
-    {{by_columns, replicated}, {by_columns}},
+    {{by_columns, replicated}, {by_columns}, {.nodes_over = Axis::tensor}},
     {{partial, replicated}, {partial}},
 };
 

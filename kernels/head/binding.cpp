@@ -1,4 +1,5 @@
 #include "engine/dispatch.hpp"
+#include "kernels/distillation/record.hpp"
 #include "kernels/head/head_loss.hpp"
 #include "kernels/head/head_split.hpp"
 #include "kernels/head/record.hpp"
@@ -144,14 +145,29 @@ Bound bind_head_split_tokens(const Binding& b) {
   return launch(b, kernels::head_split_tokens, chunk_tokens<Op>(b), chunk.of(out_vector<double>(b, Op::nll)));
 }
 
+/// The teacher of an op that has one.
+template <class Op>
+kernels::Lesson lesson_of(const Binding& b, const Op& record) {
+  if constexpr (requires { Op::shares; }) {
+    const ChunkOf chunk(record);
+    return {chunk.of(in_matrix<std::int32_t>(b, Op::words)).data,
+            chunk.of(in_matrix<float>(b, Op::shares)).data, in_matrix<float>(b, Op::shares).cols,
+            record.share};
+  } else {
+    return {};
+  }
+}
+
+template <class Op>
 Bound bind_head_logits_grad(const Binding& b) {
-  using Op = program::HeadLogitsGrad;
   const auto record = b.record<Op>();
   return with_head_types<Op>(b, [&]<class T, class G>() {
     const ChunkOf chunk(record);
     const kernels::HeadChunkShape shape = chunk_shape(record, b.in(Op::weight).shape);
+    kernels::ChunkTokens tokens = chunk_tokens<Op>(b);
+    tokens.lesson = lesson_of(b, record);
     const auto head = std::make_shared<kernels::HeadLogitsGrad<T, G>>(b.exec, shape, weight_gradient<Op>(b));
-    return with_notes(launch(b, head, out_matrix<acc_t<T>>(b, Op::spent), chunk_tokens<Op>(b),
+    return with_notes(launch(b, head, out_matrix<acc_t<T>>(b, Op::spent), tokens,
                              chunk.of(in_matrix<T>(b, Op::h)), in_matrix<T>(b, Op::weight),
                              b.input<StepScalars>(Op::scalars), chunk.of(out_matrix<T>(b, Op::dh)),
                              dweight_of<Op, G>(b), out_vector<std::byte>(b, Op::workspace)),
@@ -170,7 +186,8 @@ std::span<const KernelRow> head_kernels() {
       {program::HeadLogits::op, bind_head_logits, By::library},
       {program::HeadSplitLoss::op, bind_head_split_loss},
       {program::HeadSplitTokens::op, bind_head_split_tokens},
-      {program::HeadLogitsGrad::op, bind_head_logits_grad, By::library},
+      {program::HeadLogitsGrad::op, bind_head_logits_grad<program::HeadLogitsGrad>, By::library},
+      {program::DistillLogitsGrad::op, bind_head_logits_grad<program::DistillLogitsGrad>, By::library},
   };
   return rows;
 }

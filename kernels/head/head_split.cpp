@@ -8,13 +8,12 @@
 #include "base/error.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/head/head_loss_row.hpp"
+#include "kernels/head/joined_sums.hpp"
 #include "kernels/launch/rows.hpp"
 #include "kernels/launch/threads.hpp"
 
 namespace ztrain::kernels {
 namespace {
-
-constexpr double not_chosen = std::numeric_limits<double>::lowest();
 
 /// The sums of one row.
 template <class A>
@@ -66,33 +65,6 @@ struct SumRow {
   }
 };
 
-/// The sums of all members for one token, in their order.
-struct JoinedSums {
-  const LogitSums* sums;
-  std::int64_t members, tokens;
-  LossTerms terms;
-
-  ZTRAIN_FUNCTION LogitSums of(std::int64_t i) const {
-    LogitSums all{not_chosen, 0, not_chosen};
-    for (std::int64_t m = 0; m < members; ++m) {
-      const LogitSums& one = sums[m * tokens + i];
-      // A NaN must not be lost in a comparison.
-      all.maximum = one.maximum > all.maximum || one.maximum != one.maximum ? one.maximum : all.maximum;
-      all.chosen = one.chosen > all.chosen || one.chosen != one.chosen ? one.chosen : all.chosen;
-    }
-    for (std::int64_t m = 0; m < members; ++m) {
-      const LogitSums& one = sums[m * tokens + i];
-      all.sum += one.sum * fast_exp(one.maximum - all.maximum);
-    }
-    if (terms.label_smoothing > 0) {
-      all.chosen = 0;
-      for (std::int64_t m = 0; m < members; ++m) all.chosen += sums[m * tokens + i].chosen;
-    }
-    if (all.chosen == not_chosen) all.chosen = std::numeric_limits<double>::quiet_NaN();
-    return all;
-  }
-};
-
 struct LossOfToken {
   JoinedSums joined;
   const float* weights;
@@ -126,6 +98,7 @@ struct GradientRow {
   const StepScalars* scalars;
   A cap;
   std::int64_t vocabulary;
+  Lesson lesson;
 
   template <class Each>
   ZTRAIN_FUNCTION void write(std::int64_t i, const Each& each) const {
@@ -167,13 +140,44 @@ struct GradientRow {
       out[j] = static_cast<T>((j == word ? share - one_hot : share) * slope);
     });
   }
+  /// Writes the gradient of a token that has a teacher. It is formed in the logits' bytes, whose type is
+  /// wide.
+  template <class Threads>
+  KOKKOS_INLINE_FUNCTION void learn(const Threads& threads, std::int64_t i) const {
+    A* const row = logits + i * stride;
+    T* const out = to + i * stride;
+    const LogitSums all = joined.of(i);
+    const double scaled = weights[i] * scalars->loss_scale;
+    const A factor =
+        all.chosen == all.chosen ? static_cast<A>(scaled / all.sum) : std::numeric_limits<A>::quiet_NaN();
+    const A maximum = static_cast<A>(all.maximum);
+    for (std::int64_t j = threads.rank(); j < words; j += threads.size())
+      row[j] = weights[i] == 0 ? A(0) : fast_exp(row[j] - maximum) * factor;
+    threads.sync();
+    if (threads.rank() == 0 && weights[i] != 0) {
+      const auto lower = [&](std::int64_t word, double by) {
+        if (word >= first && word < first + words) row[word - first] -= static_cast<A>(by);
+      };
+      double shares = 0;
+      for (std::int64_t w = 0; w < lesson.words; ++w) {
+        const double share = lesson.share * static_cast<double>(lesson.shares[i * lesson.words + w]);
+        shares += share;
+        lower(lesson.of_tokens[i * lesson.words + w], scaled * share);
+      }
+      lower(targets[i], scaled * (1 - shares));
+    }
+    threads.sync();
+    for (std::int64_t j = threads.rank(); j < words; j += threads.size()) out[j] = static_cast<T>(row[j]);
+  }
   void operator()(std::int64_t i) const {
+    if (lesson.words > 0) return learn(SoleThread(), i);
     write(i, [&](const auto& element) {
       for (std::int64_t j = 0; j < words; ++j) element(j);
     });
   }
   template <class Threads>
   KOKKOS_INLINE_FUNCTION void by(const Threads& threads, std::int64_t i) const {
+    if (lesson.words > 0) return learn(threads, i);
     write(i, [&](const auto& element) {
       for (std::int64_t j = threads.rank(); j < words; j += threads.size()) element(j);
     });
@@ -274,7 +278,8 @@ void HeadLogitsGrad<T, G>::run(Exec& exec, Matrix<acc_t<T>> logits, const ChunkT
                            tokens.weights.data,
                            scalars,
                            static_cast<acc_t<T>>(shape_.soft_cap),
-                           std::max<std::int64_t>(shape_.vocabulary, 1)};
+                           std::max<std::int64_t>(shape_.vocabulary, 1),
+                           tokens.lesson};
   for_shared_rows(exec, shape_.tokens, threads_for(shape_.words.count, 4), row);
   grad_h_->run(exec, to, weight.data, nullptr, grad_h.data, workspace.data);
   if (grad_weight_) grad_weight_->run(exec, to, h.data, nullptr, grad_weight.data, workspace.data);

@@ -58,12 +58,22 @@ class HeadLogits {
   std::shared_ptr<Gemm> product_;
 };
 
+/// What a teacher says of a chunk's tokens: words [tokens, words] of each, and the probabilities that it
+/// gives them, whose sum is 1, or 0 for a token without a teacher.
+struct Lesson {
+  const std::int32_t* of_tokens = nullptr;
+  const float* shares = nullptr;
+  std::int64_t words = 0;  ///< of a token; 0: there is no teacher
+  double share = 0;        ///< of the divergence from the teacher in the loss
+};
+
 /// What every member of the group knows of a chunk's tokens: sums [members, tokens] in the members' order.
 struct ChunkTokens {
   Vector<const LogitSums> sums;
   Vector<const std::int32_t> targets;
   Vector<const float> weights;
   LossTerms terms{};
+  Lesson lesson{};  ///< for gradients alone; its logits are not capped, and its loss has no terms
 };
 
 /// loss[0] (+)= sum of weight * nll, loss[1] (+)= sum of weights, in fp64; added to what is there where add

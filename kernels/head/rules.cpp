@@ -70,10 +70,6 @@ void fit_to_words(model::Node& node, const PartOfNode& part) {
   node.attributes = attributes_of(Split{split});
 }
 
-bool never_allows(const Attributes&) {
-  return false;
-}
-
 // Over a split vocabulary a node becomes another op.
 constexpr Way head_loss_ways[] = {
     {{by_rows, replicated, by_rows, by_rows}, {partial}},

@@ -7,6 +7,11 @@
 
 namespace ztrain::program {
 
+/// Of a way of a node that then becomes other ops: no op works so.
+inline bool never_allows(const Attributes&) {
+  return false;
+}
+
 /// Emits the token weights under which a head's gradient is that of what was made of the node's losses of
 /// tokens, and returns them.
 inline TensorId emit_coefficients(Tape& t, const model::Node& n) {

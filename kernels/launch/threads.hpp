@@ -79,6 +79,7 @@ class SoleThread {
   A maximum(A part) const {
     return part;
   }
+  void sync() const {}
 };
 
 /// Threads for rows of this width, of which each takes up to `packs` packs: whole warps.

@@ -27,7 +27,8 @@ Bound launch_loss(const Binding& b, double* dsums) {
                                        c.label_smoothing,
                                        c.simpo_gamma,
                                        c.desirable_weight,
-                                       c.undesirable_weight};
+                                       c.undesirable_weight,
+                                       c.center_rewards_coefficient};
   const double* const kl = b.op.inputs.size() > Op::kl ? b.input<double>(Op::kl) : nullptr;
   const kernels::PairResults results{out_vector<double>(b, Op::losses), out_vector<double>(b, Op::report),
                                      b.output<double>(Op::logps), dsums,
@@ -51,8 +52,8 @@ Bound bind_preference_report(const Binding& b) {
   const bool counts = b.record<Op>().counts && !b.op.inputs.empty();
   // A step has a report for each of its micro-batches, an evaluation one of its own.
   const auto reports = [&] {
-    return Matrix<const double>{b.input<double>(0), elements(b.in(0).shape) / preference_sums,
-                                preference_sums};
+    const std::int64_t width = elements(b.out(Op::report).shape);
+    return Matrix<const double>{b.input<double>(0), elements(b.in(0).shape) / width, width};
   };
   return launch(b, kernels::preference_report, counts ? reports() : Matrix<const double>{},
                 out_vector<double>(b, Op::report));

@@ -95,6 +95,14 @@ ZTRAIN_FUNCTION PairValue orpo(const PairSettings& s, const Answer& chosen, cons
           -s.beta * odds.slope / not_b / rejected.tokens, s.beta * a, s.beta * b};
 }
 
+/// The loss of the values that a reward model gives (Bradley and Terry, 1952). The second term keeps them
+/// near zero (Eisenstein et al., "Helping or herding?", 2023).
+ZTRAIN_FUNCTION PairValue of_rewards(const PairSettings& s, double chosen, double rejected) {
+  const Slope f = logistic(chosen - rejected, 0);
+  const double sum = chosen + rejected, by_sum = 2 * s.center * sum;
+  return {f.value + s.center * sum * sum, f.slope + by_sum, by_sum - f.slope, chosen, rejected};
+}
+
 /// The loss of an answer that is desirable or not, compared with a divergence, which has no gradient.
 ZTRAIN_FUNCTION PairValue label_loss(const PairSettings& s, const Answer& answer, bool desirable,
                                      double divergence) {
@@ -105,6 +113,7 @@ ZTRAIN_FUNCTION PairValue label_loss(const PairSettings& s, const Answer& answer
 
 ZTRAIN_FUNCTION PairValue pair_loss(const PairSettings& s, const Answer& chosen, const Answer& rejected) {
   if (s.loss == PairLoss::orpo) return orpo(s, chosen, rejected);
+  if (s.loss == PairLoss::reward) return of_rewards(s, chosen.logp, rejected.logp);
   const double n = chosen.tokens, m = rejected.tokens;
   if (s.loss == PairLoss::simpo) {
     const double a = s.beta * chosen.logp / n, b = s.beta * rejected.logp / m;

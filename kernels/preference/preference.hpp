@@ -30,6 +30,7 @@ struct PairSettings {
   PairLoss loss = PairLoss::sigmoid;
   double beta = 0.1, smoothing = 0, gamma = 0;
   double desirable = 1, undesirable = 1;  ///< weights of answers with labels
+  double center = 0;                      ///< coefficient of the squared sum of a pair's rewards
 };
 
 /// Results of a loss: losses [2], report [preference_sums], logps [S], dsums [S, 3], which may be null.

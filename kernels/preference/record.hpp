@@ -32,14 +32,17 @@ struct SequenceSumsGrad : NoConstants {
 /// Constants of the losses, named as the deck's [preference].
 struct PreferenceConstants {
   std::string loss_type = "sigmoid";
-  double beta = 0.1, label_smoothing = 0, simpo_gamma = 0, desirable_weight = 1, undesirable_weight = 1;
+  double beta = 0.1, label_smoothing = 0, simpo_gamma = 0, desirable_weight = 1, undesirable_weight = 1,
+         center_rewards_coefficient = 0;
   static constexpr auto fields() {
-    return std::tuple{Given{"loss_type", &PreferenceConstants::loss_type},
-                      Given{"beta", &PreferenceConstants::beta},
-                      Unusual{"label_smoothing", &PreferenceConstants::label_smoothing},
-                      Unusual{"simpo_gamma", &PreferenceConstants::simpo_gamma},
-                      Unusual{"desirable_weight", &PreferenceConstants::desirable_weight},
-                      Unusual{"undesirable_weight", &PreferenceConstants::undesirable_weight}};
+    return std::tuple{
+        Given{"loss_type", &PreferenceConstants::loss_type},
+        Given{"beta", &PreferenceConstants::beta},
+        Unusual{"label_smoothing", &PreferenceConstants::label_smoothing},
+        Unusual{"simpo_gamma", &PreferenceConstants::simpo_gamma},
+        Unusual{"desirable_weight", &PreferenceConstants::desirable_weight},
+        Unusual{"undesirable_weight", &PreferenceConstants::undesirable_weight},
+        Unusual{"center_rewards_coefficient", &PreferenceConstants::center_rewards_coefficient}};
   }
 };
 /// sums [S, 3] -> kl fp64 [2]: over the answers beside those with labels the sum of the log-ratios to the
@@ -71,13 +74,17 @@ struct PreferenceLossGrad : PreferenceConstants {
 }  // namespace ztrain
 namespace ztrain::program {
 
-/// reports fp64 [M, 9] of a rank that has the head -> their sum over M micro-batches.
+/// reports fp64 [M, n] of a rank that has the head -> their sum over M micro-batches.
 struct PreferenceReport {
   static constexpr std::string_view op = "preference_report";
   enum Out : std::size_t { report };
   static constexpr Count reads{0, 1}, writes = 1;
-  bool counts = false;  ///< this rank reports for all ranks that computed the same
-  static constexpr auto fields() { return std::tuple{Given{"counts", &PreferenceReport::counts}}; }
+  bool counts = false;     ///< this rank reports for all ranks that computed the same
+  bool of_tokens = false;  ///< ranks that share a micro-batch's tokens have sums of their own tokens
+  static constexpr auto fields() {
+    return std::tuple{Given{"counts", &PreferenceReport::counts},
+                      Unusual{"of_tokens", &PreferenceReport::of_tokens}};
+  }
 };
 
 }  // namespace ztrain::program

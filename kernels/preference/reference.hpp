@@ -13,9 +13,9 @@ struct PairNumbers {
   double chosen, rejected, reference_chosen, reference_rejected, chosen_tokens, rejected_tokens;
 };
 
-/// beta, label smoothing, SimPO's margin.
+/// beta, label smoothing, SimPO's margin, the coefficient that centers rewards.
 struct PairConstants {
-  double beta, smoothing, gamma;
+  double beta, smoothing, gamma, center = 0;
 };
 
 inline double log_sigmoid(double x) {
@@ -52,6 +52,8 @@ inline double pair_loss(std::string_view name, const PairNumbers& p, const PairC
     const double x = c.beta * delta, modulation = sigmoid(x / 0.05);
     return -log_sigmoid(x) * (1 - modulation) + std::exp(-x) * modulation;
   }
+  if (name == "reward")
+    return -log_sigmoid(p.chosen - p.rejected) + c.center * std::pow(p.chosen + p.rejected, 2);
   const double a = p.chosen / p.chosen_tokens, b = p.rejected / p.rejected_tokens;
   if (name == "simpo") return smoothed(c.beta * (a - b) - c.gamma);
   if (name == "orpo") {

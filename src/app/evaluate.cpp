@@ -31,6 +31,8 @@ struct EvaluateArguments {
   std::int64_t tokens = std::numeric_limits<std::int64_t>::max(), tensor = 1, pipeline = 1;
   evaluate::Settings settings;
   bool json = false;
+  std::string likelihoods;  ///< file of likelihoods to write; "": none
+  std::int64_t top_k = 64;  ///< words of a token in it
 };
 
 /// Inputs as every rank has read them: rows of files, or choices.
@@ -95,12 +97,33 @@ void tell(telemetry::Console& console, const job::ModelSource& source, const Eva
         fmt::format("warning: {} of {} rows are longer than --sequence {}: they lose the first "
                     "tokens of their context\n",
                     inputs.choices->shortened(), inputs.choices->rows(), deck.data.sequence));
+  data::DocumentCounts counts;
+  for (const data::RowSet& set : inputs.data.validation) counts += set.documents;
+  if (counts.split > 0)
+    console.print_error(fmt::format(
+        "note: {} of {} are longer than a row and are cut, so that the tokens behind a cut see none "
+        "before it: --sequence N makes rows longer\n",
+        counts.split, count_text(counts.documents, "document")));
   for (const std::string& warning : inputs.data.warnings) console.print_error(warning + "\n");
   const std::string other = data::compare_with_model(inputs.data.tokenizer, source.origin);
   if (!other.empty()) console.print_error(fmt::format("tokenizer: {}\n", other));
   console.print_error(evaluator.memory_line() + "\n");
   for (const engine::Note& note : evaluator.notes())
     console.print_error(fmt::format("{}: {}\n", note.what, note.text));
+}
+
+/// Collective. Returns the losses of all files, and writes their likelihoods if these are asked for.
+job::Losses losses_of_files(const Invocation& call, const EvaluateArguments& a,
+                            const EvaluationInputs& inputs, evaluate::Evaluator& evaluator) {
+  const std::vector<data::RowSet>& sets = inputs.data.validation;
+  if (a.likelihoods.empty()) return evaluator.losses(sets);
+  evaluate::LikelihoodWriter writer(
+      call.session, a.likelihoods,
+      {a.model, inputs.deck.model.vocab_size, inputs.deck.data.sequence, a.top_k, inputs.data.places});
+  const job::Losses losses = evaluator.losses(sets, writer);
+  writer.finish();
+  call.console.print_error(fmt::format("{}: the {} likeliest words of each token\n", a.likelihoods, a.top_k));
+  return losses;
 }
 
 /// Prints the model and the results.
@@ -115,24 +138,38 @@ void print(const Invocation& call, const EvaluateArguments& a, const config::Dec
 
 void run(const Invocation& call, const EvaluateArguments& a) {
   const job::ModelSource source = job::open_model(call.session, a.model, a.base);
+  call.session.agree("reading the command line", [&] {
+    REQUIRE(a.choices.empty() || !source.gives_rewards(),
+            "--choices: {} is a reward model (preference.loss_type = \"reward\"), which gives words no "
+            "likelihoods: give pairs of answers with --data",
+            a.model);
+  });
   EvaluationInputs inputs = read_inputs(call, source, a);
-  evaluate::Evaluator evaluator(call.session, call.console, source, inputs.deck);
+  call.session.agree("reading the command line", [&] {
+    const std::int64_t words = inputs.deck.model.vocab_size;
+    REQUIRE(a.likelihoods.empty() || a.top_k <= words,
+            "--top-k ({}) is above the model's vocabulary; nearest legal: {}", a.top_k, words);
+  });
+  evaluate::Evaluator evaluator(call.session, call.console, source, inputs.deck,
+                                a.likelihoods.empty() ? 0 : a.top_k);
   call.session.agree("describing the evaluation", [&] {
     if (call.session.rank() == 0) tell(call.console, source, inputs, evaluator);
   });
   const double start = now();
   double tokens = 0;
+  const char* what = "tokens";
   if (inputs.choices) {
     const auto losses = evaluator.losses_of_rows({a.choices, inputs.choices, {}, 0});
     tokens = static_cast<double>(inputs.choices->counts().tokens);
     print(call, a, inputs.deck, evaluate::score(inputs.items, losses, a.choices));
   } else {
-    const evaluate::FileLosses found{evaluator.losses(inputs.data.validation), inputs.data.validation,
+    const evaluate::FileLosses found{losses_of_files(call, a, inputs, evaluator), inputs.data.validation,
                                      a.data};
     tokens = found.losses.tokens;
+    if (found.losses.pairs) what = "pairs";
     print(call, a, inputs.deck, found);
   }
-  call.console.print_error(fmt::format("{} tokens in {:.1f} s\n", format_count(tokens), now() - start));
+  call.console.print_error(fmt::format("{} {} in {:.1f} s\n", format_count(tokens), what, now() - start));
 }
 
 void add_options(Parser& parser, EvaluateArguments& a) {
@@ -167,6 +204,14 @@ void add_options(Parser& parser, EvaluateArguments& a) {
       .positive();
   parser.option("--pipeline", a.pipeline, "groups of ranks that have some of the layers each (mesh.pipeline)")
       .positive();
+  parser
+      .option(
+          "--write-likelihoods", a.likelihoods,
+          "file that gets the likeliest words of each token of --data, for distillation.teacher of a deck")
+      .local_path();
+  parser.option("--top-k", a.top_k, "words of each token in the file of --write-likelihoods")
+      .range(2, static_cast<int>(most_teacher_words))
+      .shows_default();
   parser.flag("--json", a.json, "print JSON, with the log-probabilities of all choices");
   parser.keep_others();
 }
@@ -178,6 +223,7 @@ std::string contradiction(const EvaluateArguments& a) {
   if (a.settings.batch != 1) return "--batch: choices are evaluated one by one on a rank: leave it out";
   const bool data =
       a.tokens != EvaluateArguments{}.tokens || !a.format.empty() || !a.settings.packing.empty();
+  if (!a.likelihoods.empty()) return "--write-likelihoods is of the tokens of --data: leave it out";
   return data ? "--tokens, --format and --packing are of --data: leave them out" : "";
 }
 

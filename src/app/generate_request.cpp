@@ -188,6 +188,10 @@ GenerateRequest make_request(const runtime::Session& session, const GenerateArgu
     REQUIRE(arguments.communicator != "nccl" || build_target() == Target::cuda,
             "--communicator nccl: this ztrain is built for CPUs, whose ranks exchange weights by MPI: leave "
             "it out");
+    REQUIRE(!source.gives_rewards(),
+            "{}: it is a reward model (preference.loss_type = \"reward\"), which continues no text: `ztrain "
+            "evaluate` gives its loss and accuracy on pairs of answers",
+            arguments.model);
     if (session.rank() == 0) decided = decide(arguments, source, session.size());
     return decided ? to_text(*decided) : std::string{};
   }));

@@ -171,9 +171,10 @@ std::vector<std::string> Parser::remaining() const {
 static std::string option_like(std::string name, const std::vector<std::string>& names) {
   std::replace(name.begin(), name.end(), '_', '-');
   if (const std::string best = nearest(name, names); !best.empty()) return best;
+  // "--max-tokens" ends with "-tokens", and "--device-memory" with "-memory".
   const auto ends_it = [&](const std::string& known) {
-    return name.ends_with(known.substr(1));
-  };  // "-tokens"
+    return name.ends_with(known.substr(1)) || known.ends_with(name.substr(1));
+  };
   const auto found = std::find_if(names.begin(), names.end(), ends_it);
   return found == names.end() ? "" : *found;
 }

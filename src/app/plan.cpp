@@ -6,14 +6,17 @@
 #include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/parse.hpp"
 #include "app/question.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
 #include "config/text/load.hpp"
+#include "files/file.hpp"
 #include "plan/report.hpp"
 #include "plan/setup.hpp"
+#include "plan/trace/planned.hpp"
 #include "plan/zero_paper.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
@@ -31,7 +34,8 @@ constexpr std::size_t most_compared_ops = 40'000;
 struct Options {
   std::string deck;
   int ranks = 0;
-  bool json = false, fit = false, compare = false, sbatch = false;
+  std::string machine, trace;
+  bool json = false, fit = false, compare = false, alone = false, sbatch = false;
   double parameters = 0;
   double device_memory = -1, beside = -1;  ///< GB; -1: not given
 };
@@ -42,11 +46,18 @@ void declare(Parser& parser, Options& o) {
       .range(1, plan::most_job_ranks);
   parser.flag("--json", o.json, "print one JSON object");
   parser.flag("--sbatch", o.sbatch, "print the script of a SLURM job instead: nodes, tasks, memory, time");
+  parser
+      .option("--trace", o.trace,
+              "file for the step as a trace that ui.perfetto.dev and tools/plot_plan.py draw")
+      .local_path();
   parser.flag("--fit", o.fit,
               "search strategy, mesh, micro-batch and recomputation for the fastest that fits");
   parser.flag("--compare", o.compare,
               "compare strategies, overlap of tensor communication and sums of gradients, also where that "
               "takes a while");
+  parser.flag("--alone", o.alone, "neither compare with other settings nor look for what makes it fit");
+  parser.option("--machine", o.machine, "machine file, or a preset's name: the rates that the time is of")
+      .local_path();
   parser
       .option("--parameters", o.parameters, "no deck: the classic formula for so many parameters (70e9, 70B)")
       .positive_count();
@@ -79,6 +90,7 @@ plan::Question question_of(const Options& o, const std::vector<std::string>& ove
   plan::Question q = question_for(o.deck, overrides);
   q.ranks = ranks_of(o, overrides);
   if (o.sbatch) q.limits = plan::limits_of_build(q);
+  q.limits.machine = o.machine;
   if (o.device_memory >= 0) q.limits.device_memory = o.device_memory * 1e9;
   if (o.beside >= 0) q.limits.outside_memory = o.beside * 1e9;
   return q;
@@ -122,7 +134,7 @@ plan::Plan plan_alone(const Options& o, const std::vector<std::string>& override
 plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, telemetry::Console& console) {
   plan::Plan plan = plan_alone(o, overrides, console);
   telemetry::Phase phase(console, "planning");
-  const bool compare = o.compare || plan.cost.compiled_ops <= most_compared_ops;
+  const bool compare = o.compare || (!o.alone && plan.cost.compiled_ops <= most_compared_ops);
   std::future<std::vector<plan::Cost>> strategies;
   std::future<std::optional<plan::Cost>> overlap;
   std::future<std::vector<plan::OtherSums>> sums;
@@ -137,7 +149,8 @@ plan::Plan plan_of(const Options& o, const std::vector<std::string>& overrides, 
   const auto watch = [&] { return watch_of(plan.cost.compiled_ops, phase); };
   if (o.fit && !plan.search) plan.search = plan::search_for(plan.question, watch());
   const bool found = plan.search && !plan.search->best.empty();
-  if (!found && !verdict_of(plan.cost).fits()) plan.fixes = plan::fixes_for(plan.question, watch());
+  if (!o.alone && !found && !verdict_of(plan.cost).fits())
+    plan.fixes = plan::fixes_for(plan.question, watch());
   if (compare) {
     plan.strategies = strategies.get();
     plan.other_overlap = overlap.get();
@@ -180,6 +193,7 @@ void require_one_answer(const Options& o, const std::vector<std::string>& overri
     refuse(what, prints, o.json, "--json");
     refuse(what, prints, o.fit, "--fit");
     refuse(what, prints, o.compare, "--compare");
+    refuse(what, prints, !o.trace.empty(), "--trace");
     refuse(what, prints, o.sbatch && o.parameters > 0, "--sbatch");
     if (o.parameters > 0) {
       refuse(what, prints, !o.deck.empty(), o.deck.c_str());
@@ -212,7 +226,10 @@ int plan(const Invocation& call) {
     REQUIRE(!options.deck.empty(), "ztrain plan needs a deck, or --parameters; see ztrain plan --help");
     if (options.sbatch)
       return print_sbatch(options, plan_alone(options, parser.remaining(), call.console), call.console);
+    std::optional<OutputFile> trace;
+    if (!options.trace.empty()) trace.emplace(create_output(options.trace, "--trace", {options.deck}));
     const plan::Plan plan = plan_of(options, parser.remaining(), call.console);
+    if (trace) plan::write_trace(plan.cost, options.deck, *trace);
     if (options.json) return call.console.print(json_text(plan::report_json(plan), 2) + "\n");
     call.console.print(plan::report_text(plan));
   });

@@ -24,6 +24,7 @@ enum class PairLoss : std::uint8_t {
   discopop,
   simpo,
   orpo,
+  reward,
   kto,
   apo_zero_unpaired
 };
@@ -56,6 +57,8 @@ inline constexpr PairLossRow pair_losses[] = {
     {"simpo", PairLoss::simpo, false, true, "SimPO (Meng et al., 2024); its margin is simpo_gamma"},
     {"orpo", PairLoss::orpo, false, false,
      "ORPO (Hong et al., 2024): the chosen answer's loss per token, and beta times the odds ratio's"},
+    {"reward", PairLoss::reward, false, false,
+     "a reward model (Bradley-Terry; Ouyang et al., 2022), whose head gives an answer one number"},
     {"kto", PairLoss::kto, true, false, "KTO (Ethayarajh et al., 2024), of answers with labels", true},
     {"apo_zero_unpaired", PairLoss::apo_zero_unpaired, true, false, "APO-zero of answers with labels", true},
 };
@@ -65,6 +68,11 @@ inline const PairLossRow& find_pair_loss(std::string_view name) {
   for (const PairLossRow& row : pair_losses)
     if (row.name == name) return row;
   fail("preference.loss_type = \"{}\" is no loss of pairs", name);
+}
+
+/// Returns whether a loss trains a reward model: its head gives one number, that of an answer's last token.
+constexpr bool is_reward_loss(std::string_view name) {
+  return name == "reward";
 }
 
 /// Slots for the sequences of a row of so many tokens. A pair has four tokens at least and two slots; so has
@@ -83,8 +91,8 @@ struct PreferenceSums {
   double chosen = 0, rejected = 0;
   double chosen_reward = 0, rejected_reward = 0;
   double accurate = 0;  ///< pairs whose chosen answer has the larger reward; NaN of answers with labels
-  double chosen_logp = 0, rejected_logp = 0;
-  double kl = 0;  ///< pairs times the divergence that kto compares with
+  double chosen_logp = 0, rejected_logp = 0;  ///< rewards again, of a reward model
+  double kl = 0;                              ///< pairs times the divergence that kto compares with
 
   double margin() const { return chosen_reward - rejected_reward; }
   /// Returns the means, with the counts. Means of nothing are NaN.

@@ -12,7 +12,7 @@
 #include "kernels/fp8/record.hpp"
 #include "kernels/head/record.hpp"
 #include "kernels/linear/record.hpp"
-#include "plan/step_time.hpp"
+#include "plan/rates/op_time.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::bench {

@@ -1,5 +1,6 @@
 #include "bench/bench_worker.hpp"
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/clock.hpp"
@@ -11,12 +12,15 @@
 
 namespace ztrain::bench {
 std::string device_name(const runtime::Device& device) {
-  if (device.name() != "CPU") return device.name();
+  return device.name() == "CPU" ? processor_name() : device.name();
+}
+
+std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos)
       return line.substr(line.find(": ") + 2);
-  return device.name();
+  return "CPU";
 }
 
 BenchSteps::BenchSteps(const runtime::Session& session, job::Worker& worker, const config::Deck& deck)
@@ -30,10 +34,14 @@ void BenchSteps::fill_inputs() {
                                  deck_.data.sequence, deck_.model.vocab_size);
   const std::int64_t micro = deck_.batch.micro;
   data::BatchPart part = job::part_of_batches(worker_, micro * deck_.data.sequence);
-  for (std::int64_t m = 0; m < config::accumulation_steps(deck_); ++m)
-    part.fill(job::batch_of(worker_.inputs(static_cast<int>(m))), [&](const data::MicroBatch& batch) {
+  for (std::int64_t m = 0; m < config::accumulation_steps(deck_); ++m) {
+    const job::InputAddresses inputs = worker_.inputs(static_cast<int>(m));
+    std::ranges::fill(inputs.words, 0);
+    std::ranges::fill(inputs.shares, 1.0F / static_cast<float>(deck_.distillation.top_k));
+    part.fill(job::batch_of(inputs), [&](const data::MicroBatch& batch) {
       data::fill_in_order(rows, (m * worker_.data_ranks() + worker_.data_index()) * micro, micro, batch);
     });
+  }
 }
 
 void BenchSteps::set_scalars() {
@@ -46,13 +54,13 @@ void BenchSteps::set_scalars() {
   s.optimizer_step = static_cast<double>(steps_);
 }
 
-BenchSteps::Step BenchSteps::run() {
+BenchSteps::Step BenchSteps::run(engine::OpObserver* observer) {
   set_scalars();
   worker_.device().finish();
   session_.barrier();
   worker_.train().clear_timings();
   const double start = now();
-  worker_.step();
+  observer == nullptr ? worker_.step() : worker_.step(*observer);
   const double seconds = now() - start;
   ++steps_;
   const StepScalars& s = worker_.scalars();

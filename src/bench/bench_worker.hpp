@@ -14,6 +14,8 @@ namespace ztrain::bench {
 /// Returns the device's name, such as "NVIDIA H100 80GB HBM3"; for CPU ranks the processor's name in the
 /// operating system.
 std::string device_name(const runtime::Device& device);
+/// Returns the processor's name in the operating system, or "CPU".
+std::string processor_name();
 
 /// Steps on one batch of random tokens, which the inputs hold from the start.
 class BenchSteps {
@@ -27,8 +29,9 @@ class BenchSteps {
     double loss = 0;
     bool found_inf = false;
   };
-  /// Collective. Takes one optimizer step, from a barrier until the loss is on the host.
-  Step run();
+  /// Collective. Takes one optimizer step, from a barrier until the loss is on the host. The observer looks
+  /// at its ops, if it is given.
+  Step run(engine::OpObserver* observer = nullptr);
 
  private:
   void fill_inputs();

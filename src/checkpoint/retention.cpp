@@ -126,7 +126,9 @@ Sorted sort_out(const fs::path& folder, std::int64_t written, const SaveOptions&
   std::erase_if(sound, [&](const auto& checkpoint) {
     return options.damaged.contains(checkpoint.first) && checkpoint.first != written;
   });
-  const std::set<std::int64_t> best = best_of(sound, options.keep_best, options.validation_of);
+  std::set<std::int64_t> best = best_of(sound, options.keep_best, options.validation_of);
+  // After a change of the validation data the best of before stays until a checkpoint has a loss over these.
+  if (best.empty()) best = best_of(sound, options.keep_best, "");
   for (const auto& [number, path] : sound) {
     const bool new_enough = options.keep <= 0 || number == written || ++kept <= options.keep;
     const bool every = options.keep_every > 0 && number % options.keep_every == 0;

@@ -14,6 +14,11 @@ WeightForm weight_form(const Lora& lora) {
   return {};
 }
 
+std::string magnitude_of(const std::string& parameter) {
+  if (!parameter.ends_with(magnitude_ending)) return "";
+  return parameter.substr(0, parameter.size() - magnitude_ending.size()) + std::string(weight_ending);
+}
+
 double adapter_scale(double alpha, std::int64_t rank, bool rslora) {
   const auto width = static_cast<double>(rank);
   return alpha / (rslora ? std::sqrt(width) : width);

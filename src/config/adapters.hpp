@@ -24,6 +24,11 @@ WeightForm weight_form(const Lora& lora);
 // Ends of the names of the factors, and of the weight that they belong to.
 inline constexpr std::string_view lora_a_ending = ".lora_A.weight", lora_b_ending = ".lora_B.weight",
                                   weight_ending = ".weight";
+/// End of the name of the magnitudes [n] of a layer's outputs (lora.dora).
+inline constexpr std::string_view magnitude_ending = ".lora_magnitude_vector";
+
+/// Returns the name of the weight whose rows have these magnitudes, or "" for another parameter.
+std::string magnitude_of(const std::string& parameter);
 
 /// Entry of lora.targets that alone stands for all linear layers of the blocks, as in PEFT.
 inline constexpr const char* all_linear = "all-linear";

@@ -122,6 +122,7 @@ struct Lora {
   std::vector<std::string> targets;   ///< globs of module names, or of their last parts
   bool random_base = false;           ///< whether adapters may stand beside weights that are drawn, not read
   bool rslora = false;                ///< whether they are scaled by alpha / sqrt(rank), not alpha / rank
+  bool dora = false;                  ///< whether rows of the adapted weights have learned magnitudes
   std::string quantization = "none";  ///< of frozen weights: none | nf4 | fp4 | int8
   bool double_quantization = true;    ///< scales of nf4 and fp4 are codes of 8 bits
 };
@@ -135,7 +136,16 @@ struct Loss {
 struct Preference {
   std::string loss_type;  ///< none | a name of base/preference_loss.hpp
   double beta = 0, label_smoothing = 0, simpo_gamma = 0, desirable_weight = 0, undesirable_weight = 0;
+  double center_rewards = 0;  ///< coefficient of a reward model's loss that keeps rewards near zero
   bool is_on() const { return loss_type != "none"; }
+};
+
+/// A loss against the likelihoods that another model gave the words of the training data.
+struct Distillation {
+  std::string teacher;     ///< file of those likelihoods; empty: none
+  double weight = 0.5;     ///< share of this loss in the whole one
+  std::int64_t top_k = 0;  ///< words of a token that are learned from
+  bool is_on() const { return !teacher.empty(); }
 };
 
 struct Batch {
@@ -276,9 +286,18 @@ struct Watchdog {
   std::int64_t audit_limit = 0;     ///< most times that a run goes back because of corruption
 };
 
+/// The steps whose ops are written to run.output/trace with their times.
+struct Profile {
+  std::vector<double> steps;  ///< first and last, whole numbers; empty: none
+  bool contains(std::int64_t step) const {
+    return !steps.empty() && static_cast<double>(step) >= steps[0] && static_cast<double>(step) <= steps[1];
+  }
+};
+
 /// Machine data that planning needs. GB are 1e9 bytes; 0: unknown.
 struct Cluster {
   std::string preset;               ///< "custom" or a name of cluster_preset_names
+  std::string machine;              ///< machine file (plan/rates); empty: the preset's
   std::int64_t ranks_per_node = 0;  ///< 0: ranks per node at launch
   double device_memory = 0;         ///< GB per rank
   double host_memory = 0;           ///< GB per node
@@ -331,6 +350,7 @@ struct Deck {
   Lora lora;
   Loss loss;
   Preference preference;
+  Distillation distillation;
   Batch batch;
   Mesh mesh;
   PipelineParallel pipeline;
@@ -346,6 +366,7 @@ struct Deck {
   Checkpoint checkpoint;
   Evaluation evaluation;
   Metrics metrics;
+  Profile profile;
   Watchdog watchdog;
   Cluster cluster;
   Device device;

@@ -40,7 +40,7 @@ std::vector<Entry> open_each(const config::Deck& deck, const Patterns& patterns,
     next(own);
     entries.push_back({own, name_for(patterns[i], entries),
                        open_tokens({patterns[i]}, deck.data.format, own, reader_of(deck)),
-                       preference_of(deck)});
+                       preference_of(deck), is_reward_loss(deck.preference.loss_type)});
   }
   return entries;
 }
@@ -50,7 +50,7 @@ std::vector<Entry> open_train(const config::Deck& deck, const Listener& next) {
   if (!data.weights.empty()) return open_each(deck, data.train, "data.train", next);
   next("data.train");
   return {{"data.train", "held out", open_tokens(data.train, data.format, "data.train", reader_of(deck)),
-           preference_of(deck)}};
+           preference_of(deck), is_reward_loss(deck.preference.loss_type)}};
 }
 
 std::string name_of(const std::string& path) {
@@ -105,6 +105,10 @@ SplitRows rows_of_source(const config::Deck& deck, const Entry& source, Patterns
           "that it "
           "began with",
           source.key, deck.preference.loss_type);
+  REQUIRE(parts.size() < 2 || !deck.distillation.is_on(),
+          "{}: files cannot join a run with distillation.teacher = \"{}\": it knows the files that the run "
+          "began with",
+          source.key, deck.distillation.teacher);
   Patterns names(files);
   std::ranges::transform(files, names.begin(), name_of);
   if (parts.empty()) add(source, std::move(names));
@@ -207,8 +211,8 @@ std::int64_t vocabulary_of(const config::Deck& deck) {
 Datasets open_datasets(const config::Deck& deck, const Listener& next, const FileLists& parts) {
   const double start = now();
   const config::Data& data = deck.data;
-  const std::vector<Entry> train = open_train(deck, next);
-  const std::vector<Entry> validation = open_each(deck, data.validation, "data.validation", next);
+  std::vector<Entry> train = open_train(deck, next), validation;
+  validation = open_each(deck, data.validation, "data.validation", next);
   Datasets sets;
   sets.tokenizer = tokenizer_of(train, validation);
   sets.vocab_size = vocabulary(deck, train, sets.tokenizer);
@@ -217,6 +221,11 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next, const Fil
           "model.vocab_size ({}) is not above token {}, which ends the texts of the data (eos_id): give more",
           sets.vocab_size, ends.back());
   for (const auto* entries : {&train, &validation}) warn_of_vocabulary(sets, *entries);
+  if (deck.distillation.is_on()) {
+    next("distillation.teacher");
+    sets.teacher = std::make_shared<const Teacher>(deck, sets.vocab_size);
+    for (Entry& entry : train) entry.first_place = sets.teacher->place_of(entry);
+  }
   config::Deck known = deck;
   known.model.vocab_size = sets.vocab_size;
   const double fraction = validation.empty() ? data.validation_fraction : 0;
@@ -240,8 +249,15 @@ Datasets open_datasets(const config::Deck& deck, const Listener& next, const Fil
 
 Datasets open_to_evaluate(const config::Deck& deck, const std::vector<std::string>& files,
                           const std::string& key, std::int64_t tokens, const Listener& next) {
-  const std::vector<Entry> entries = open_each(deck, files, key, next);
+  std::vector<Entry> entries = open_each(deck, files, key, next);
   Datasets sets;
+  std::int64_t place = 0;
+  for (Entry& entry : entries) {
+    require_documents(entry);
+    sets.places.push_back(likelihood_source(entry, deck.data));
+    sets.places.back().begin = entry.first_place = place;
+    place += entry.tokens->size();
+  }
   sets.tokenizer = tokenizer_of({}, entries);
   sets.vocab_size = vocabulary(deck, {}, sets.tokenizer);
   warn_of_vocabulary(sets, entries);

@@ -13,6 +13,7 @@
 #include "data/course.hpp"
 #include "data/rows/row_sets.hpp"
 #include "data/sampler.hpp"
+#include "data/teacher.hpp"
 #include "data/tokens/text_files.hpp"
 #include "data/tokens/token_source.hpp"
 
@@ -32,11 +33,14 @@ struct Datasets {
   std::vector<RowSet> train;  ///< one set; with data.weights one for each entry of data.train
   /// One for each entry of data.validation, or what is held out of each of train.
   std::vector<RowSet> validation;
-  std::int64_t vocab_size = 0;        ///< model.vocab_size, or the vocabulary that the files name
-  Tokenizer tokenizer;                ///< tokenizer of all files
-  std::vector<std::string> warnings;  ///< one line each
-  std::uint64_t ends = 0;             ///< see Identity
-  double seconds = 0;                 ///< time to open them: masks and offsets are read whole
+  std::int64_t vocab_size = 0;               ///< model.vocab_size, or the vocabulary that the files name
+  Tokenizer tokenizer;                       ///< tokenizer of all files
+  std::vector<std::string> warnings;         ///< one line each
+  std::uint64_t ends = 0;                    ///< see Identity
+  std::shared_ptr<const Teacher> teacher{};  ///< null unless the deck has one
+  /// Files to evaluate, by the places of their tokens; none of training data.
+  std::vector<LikelihoodSource> places{};
+  double seconds = 0;  ///< time to open them: masks and offsets are read whole
 };
 
 /// Returns the reader of the data; the model's own folder has its tokenizer.

@@ -59,6 +59,7 @@ void Executor::begin(OpId id) {
 
 void Executor::run_eagerly() {
   current_.store(0, std::memory_order_relaxed);
+  recorder_.begin_run(issues_.size());
   if (asynchronous_) fork();
   for (std::size_t s = 0; s < segments_.size(); ++s) run_segment(s);
   finish_pending();
@@ -145,9 +146,13 @@ void Executor::issue(OpId id) {
     return;
   } else {
     enqueue(id);
-    if (notes_work_) work_.add(issues_.action(id), start, now());
   }
-  timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
+  const double end = now();
+  if (host_driven_[at(id)])
+    recorder_.started(id, start, end);
+  else
+    recorder_.did(id, start, end);
+  timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += end - start;
 }
 
 /// Hands the device all that an op is.
@@ -208,7 +213,9 @@ void Executor::finish_first(program::Stream stream) {
   waits_for_.store(id, std::memory_order_relaxed);
   bound(id).collective->wait();
   waits_for_.store(-1, std::memory_order_relaxed);
-  const double waited = now() - start;
+  const double end = now(), waited = end - start;
+  recorder_.waited(id, current(), start, end);
+  recorder_.ended(id, end);
   const program::Op& op = issues_.op(id);
   (op.communicates() ? timings_.exposed_communication : timings_.exposed_drives) += waited;
   if (op.comm.kind == program::CommKind::send || op.comm.kind == program::CommKind::recv)
@@ -235,7 +242,10 @@ void Executor::progress() {
     for (const OpId id : in_flight_->on(stream)) {
       const double start = now();
       all_done = bound(id).collective->test() && all_done;
-      timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += now() - start;
+      const double end = now();
+      recorder_.moved(id, start, end);
+      if (all_done) recorder_.ended(id, end);
+      timings_.seconds[static_cast<std::size_t>(issues_.op(id).action.kind)] += end - start;
       done += all_done ? 1 : 0;
     }
     for (; done > 0; --done) in_flight_->end_first(stream);

@@ -26,7 +26,6 @@
 #include "engine/segments.hpp"
 #include "engine/timings.hpp"
 #include "kernels/elementwise/copies.hpp"
-#include "program/ir/work.hpp"
 #include "program/jobs/program_set.hpp"
 #include "program/loops/repeat.hpp"
 
@@ -77,10 +76,8 @@ class Executor {
   /// The next runs are looked at, or (null) no more; it must outlive them. Only where work is done as it is
   /// issued.
   void look_with(OpObserver* observer) { observer_ = observer; }
-  /// Notes the work of the next runs, where it is done as it is issued: on CPU ranks. Allocates.
-  void note_work(bool on) { notes_work_ = on; }
-  /// Since it was turned on.
-  const program::WorkList& work() const { return work_; }
+  /// Records the next runs, where work is done as it is issued: on CPU ranks.
+  StepRecorder& recorder() { return recorder_; }
   /// The op in progress, counted as it is issued, for a watchdog on another thread; -1 when idle.
   program::OpId current() const { return current_.load(std::memory_order_relaxed); }
   /// For where the host waits for the device: asks it how far it is with the last run. Never waits.
@@ -176,8 +173,7 @@ class Executor {
   EventTimer::Stretch timed_join_ = EventTimer::none;
 
   OpObserver* observer_ = nullptr;
-  bool notes_work_ = false;
-  program::WorkList work_;
+  StepRecorder recorder_;
 
   std::vector<std::vector<Fill>> poison_;                  ///< by op: of what ends there
   std::vector<std::vector<program::OpId>> poison_behind_;  ///< by op: messages that these fills wait for

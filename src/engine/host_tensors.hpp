@@ -28,6 +28,7 @@ class HostTensors {
   std::size_t size() const { return ranges_.size(); }
   /// The i-th of the ranges.
   std::byte* at(std::size_t i) const;
+  std::int64_t bytes(std::size_t i) const { return ranges_[i].bytes; }
 
   // Work of the compute queue. What is uploaded may be changed, and what is downloaded read, once the device
   // is through with it: after wait().

@@ -6,7 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/shape.hpp"
 #include "program/ir/program.hpp"
+#include "program/ir/step_times.hpp"
 #include "runtime/device/device.hpp"
 
 namespace ztrain::engine {
@@ -56,6 +58,54 @@ class EventTimer {
   };
   runtime::Device& device_;
   std::vector<Timed> stretches_;
+};
+
+/// Notes when the ops of runs begin and end, for traces: where work is done as it is issued. Allocates while
+/// it is on; while it is off each call is a test.
+class StepRecorder {
+ public:
+  /// Forgets earlier runs if it is turned on.
+  void turn(bool on) {
+    if (on) runs_.clear();
+    on_ = on;
+  }
+  const std::vector<program::StepTimes>& runs() const { return runs_; }
+
+  void begin_run(std::int64_t issues) {
+    if (on_) runs_.emplace_back().ops.resize(static_cast<std::size_t>(issues));
+  }
+  void did(program::OpId issue, double begin, double end) {
+    if (!on_) return;
+    program::OpTime& op = runs_.back().ops[at(issue)];
+    op.begin = begin, op.end = end;
+  }
+  /// A communication has been started, which ends later.
+  void started(program::OpId issue, double begin, double end) {
+    did(issue, begin, end);
+    add(program::GapKind::start, issue, begin, end);
+  }
+  void moved(program::OpId issue, double begin, double end) {
+    if (end - begin > least_move) add(program::GapKind::progress, issue, begin, end);
+  }
+  /// The host waited for a communication before it came to the op `by`, or behind that op.
+  void waited(program::OpId issue, program::OpId by, double begin, double end) {
+    if (!on_) return;
+    add(program::GapKind::wait, issue, begin, end);
+    if (program::OpTime& op = runs_.back().ops[at(by)]; op.end == 0) op.cause = issue;
+  }
+  void ended(program::OpId issue, double end) {
+    if (on_) runs_.back().ops[at(issue)].end = end;
+  }
+
+ private:
+  static constexpr double least_move = 5e-6;  ///< seconds: shorter ones are many and say nothing
+
+  void add(program::GapKind kind, program::OpId issue, double begin, double end) {
+    if (on_) runs_.back().gaps.push_back({kind, issue, begin, end});
+  }
+
+  bool on_ = false;
+  std::vector<program::StepTimes> runs_;
 };
 
 }  // namespace ztrain::engine

@@ -26,6 +26,8 @@ constexpr std::int64_t usual_limit = 4096;  ///< tokens of a row; some models we
 constexpr std::array own_keys{
     "model.*",       "lora.*",       "experts.*",         "device.*", "precision.parameters",
     "precision.fp8", "data.packing", "data.max_documents"};
+/// Globs of such keys of a reward model: another model's loss is that of words, however it was trained.
+constexpr std::array reward_keys{"preference.loss_type", "preference.center_rewards_coefficient"};
 /// Keys among these that concern the training run alone.
 constexpr std::array other_keys{
     "model.from",       "model.base",       "model.add_tokens", "model.trust_config",
@@ -46,7 +48,8 @@ std::string own_deck(const job::ModelSource& source) {
   for (std::size_t i = 0; i < config::fields().size(); ++i) {
     const config::Field& field = config::fields()[i];
     const bool used = i >= source.deck.origins.size() || source.deck.origins[i].used;
-    if (used && matches(own_keys, field.key) && !matches(other_keys, field.key))
+    const bool own = matches(own_keys, field.key) && !matches(other_keys, field.key);
+    if (used && (own || (source.gives_rewards() && matches(reward_keys, field.key))))
       text += fmt::format("{} = {}\n", field.key, config::render(field, source.deck));
   }
   return text;
@@ -61,13 +64,14 @@ void require_free(const std::string& word) {
 
 std::vector<std::string> overrides_of(const job::ModelSource& source, const Settings& settings) {
   const DType type = settings.dtype.empty() ? source.dtype : dtype_from(settings.dtype);
-  std::vector<std::string> words{R"(data.train=["none"])",
-                                 "run.steps=1",
-                                 "batch.global=1",
-                                 "data.long_documents=split",
-                                 fmt::format("data.sequence={}", settings.sequence),
-                                 fmt::format("batch.micro={}", settings.batch),
-                                 fmt::format("precision.parameters={}", name_of(type))};
+  std::vector<std::string> words{
+      R"(data.train=["none"])",
+      "run.steps=1",
+      "batch.global=1",
+      source.gives_rewards() ? "data.long_documents=truncate" : "data.long_documents=split",
+      fmt::format("data.sequence={}", settings.sequence),
+      fmt::format("batch.micro={}", settings.batch),
+      fmt::format("precision.parameters={}", name_of(type))};
   if (type == DType::f64)
     for (const char* key : {"gradients", "reduce", "master", "moments"})
       words.push_back(fmt::format("precision.{}={}", key, name_of(type)));
@@ -80,9 +84,10 @@ std::vector<std::string> overrides_of(const job::ModelSource& source, const Sett
   return words;
 }
 
-job::Worker worker_of(const runtime::Session& session, telemetry::Console& console,
-                      const config::Deck& deck) {
-  const model::Graph graph = session.agree("reading the model", [&] { return plan::training_graph(deck); });
+job::Worker worker_of(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck,
+                      std::int64_t likelihoods) {
+  const model::Graph graph =
+      session.agree("reading the model", [&] { return plan::training_graph(deck, likelihoods); });
   const program::JobSpec spec =
       session.agree("planning the job", [&] { return plan::evaluation_spec(deck, build_target()); });
   return {session, job::compile_and_verify(session, console, graph, spec), &deck, job::worker_options(deck),
@@ -113,8 +118,11 @@ config::Deck deck_for(const job::ModelSource& source, const Settings& settings,
 }
 
 Evaluator::Evaluator(const runtime::Session& session, telemetry::Console& console,
-                     const job::ModelSource& source, const config::Deck& deck)
-    : session_(session), console_(console), deck_(deck), worker_(worker_of(session, console, deck_)) {
+                     const job::ModelSource& source, const config::Deck& deck, std::int64_t likelihoods)
+    : session_(session),
+      console_(console),
+      deck_(deck),
+      worker_(worker_of(session, console, deck_, likelihoods)) {
   telemetry::Phase phase(console, "reading the weights", [this] { return worker_.position(); });
   const auto shards = session.agree("planning the weights", [&] { return worker_.state(false); });
   const program::Job& job = worker_.job();
@@ -132,11 +140,21 @@ void Evaluator::require_sound(const std::string& failure, bool finite) {
 }
 
 job::Losses Evaluator::losses(const std::vector<data::RowSet>& sets) {
+  return losses(sets, job::BatchHearer{});
+}
+
+job::Losses Evaluator::losses(const std::vector<data::RowSet>& sets, LikelihoodWriter& writer) {
+  std::vector<std::int64_t> places(
+      static_cast<std::size_t>(job::own_tokens(worker_, deck_.batch.micro * deck_.data.sequence)));
+  return losses(sets, {places, [&] { writer.write(places, worker_.likeliest()); }});
+}
+
+job::Losses Evaluator::losses(const std::vector<data::RowSet>& sets, const job::BatchHearer& hearer) {
   telemetry::Phase phase(console_, "evaluation", [this] { return worker_.position(); });
   config::Deck whole = deck_;
   whole.evaluation.batches = std::numeric_limits<std::int64_t>::max();
-  job::Losses losses =
-      job::evaluate(worker_, whole, sets, [&](const std::string& batch) { phase.at(batch); });
+  job::Losses losses = job::evaluate(
+      worker_, whole, sets, [&](const std::string& batch) { phase.at(batch); }, hearer);
   require_sound(losses.failure, losses.finite());
   return losses;
 }

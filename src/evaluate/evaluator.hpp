@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "evaluate/likelihoods.hpp"
 #include "job/evaluation.hpp"
 #include "job/model_source.hpp"
 #include "job/worker.hpp"
@@ -37,13 +38,15 @@ config::Deck deck_for(const job::ModelSource& source, const Settings& settings,
 class Evaluator {
  public:
   /// Collective. Compiles, proves, allocates and reads the weights. Throws AgreedError if the model does not
-  /// fit, and if its weights cannot be read.
+  /// fit, and if its weights cannot be read. likelihoods: as model::Request.
   Evaluator(const runtime::Session& session, telemetry::Console& console, const job::ModelSource& source,
-            const config::Deck& deck);
+            const config::Deck& deck, std::int64_t likelihoods = 0);
 
   /// Collective. Returns the losses of all rows of each set. Throws AgreedError if rows cannot be read on a
   /// rank, or if a loss is not finite.
   job::Losses losses(const std::vector<data::RowSet>& sets);
+  /// Collective. The same, and writes the likeliest words of all targets. For an Evaluator of likelihoods.
+  job::Losses losses(const std::vector<data::RowSet>& sets, LikelihoodWriter& writer);
   /// Collective. Returns the loss of each row, for a deck whose batch.micro is 1. Throws likewise.
   std::vector<double> losses_of_rows(const data::RowSet& set);
 
@@ -52,6 +55,7 @@ class Evaluator {
   std::string memory_line() const;
 
  private:
+  job::Losses losses(const std::vector<data::RowSet>& sets, const job::BatchHearer& hearer);
   void require_sound(const std::string& failure, bool finite);
 
   const runtime::Session& session_;

@@ -89,6 +89,36 @@ std::vector<std::string> cells(const std::string& name, std::optional<std::int64
           fmt::format("{:.6g}", std::exp(loss))};
 }
 
+/// A row of pairs: their number, means of losses and rewards, and the share that is in order.
+std::vector<std::string> pair_cells(const std::string& name, const PreferenceSums& p, double loss) {
+  std::vector<std::string> row{name, fmt::format("{:.0f}", p.pairs)};
+  for (const double number : {loss, p.chosen_reward, p.rejected_reward, p.margin(), p.accurate})
+    row.push_back(fmt::format("{:.6f}", number));
+  return row;
+}
+
+std::string text_of_pairs(const FileLosses& found) {
+  Table table({"file", "pairs", "loss", "chosen", "rejected", "margin", "accuracy"});
+  const auto& sets = found.losses.sets;
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    table.row(pair_cells(found.files[i], sets[i].pairs.value_or(PreferenceSums{}), sets[i].loss));
+  if (sets.size() > 1) {
+    table.rule();
+    table.row(pair_cells("all", *found.losses.pairs, found.losses.all));
+  }
+  return table.text();
+}
+
+/// Members as a run's metrics have them.
+ordered_json pair_members(const PreferenceSums& p, double loss) {
+  return {{"loss", loss},
+          {"pairs", static_cast<std::int64_t>(p.pairs)},
+          {"rewards_chosen", p.chosen_reward},
+          {"rewards_rejected", p.rejected_reward},
+          {"rewards_margins", p.margin()},
+          {"rewards_accuracies", p.accurate}};
+}
+
 ordered_json members(std::optional<std::int64_t> documents, double tokens, double loss) {
   return {{"loss", loss},
           {"perplexity", std::exp(loss)},
@@ -109,6 +139,7 @@ Scored score(Items items, const std::vector<double>& losses, std::string file) {
 }
 
 std::string text_of(const FileLosses& found) {
+  if (found.losses.pairs) return text_of_pairs(found);
   Table table({"file", "documents", "tokens", "loss", "perplexity"});
   const auto& sets = found.losses.sets;
   for (std::size_t i = 0; i < sets.size(); ++i)
@@ -137,10 +168,13 @@ ordered_json json_of(const FileLosses& found) {
   const auto& sets = found.losses.sets;
   for (std::size_t i = 0; i < sets.size(); ++i) {
     ordered_json file{{"file", found.files[i]}};
-    file.update(members(documents_of(found.sets[i]), sets[i].tokens, sets[i].loss));
+    file.update(sets[i].pairs ? pair_members(*sets[i].pairs, sets[i].loss)
+                              : members(documents_of(found.sets[i]), sets[i].tokens, sets[i].loss));
     files.push_back(std::move(file));
   }
-  ordered_json all = members(documents_of(found.sets), found.losses.tokens, found.losses.all);
+  ordered_json all = found.losses.pairs
+                         ? pair_members(*found.losses.pairs, found.losses.all)
+                         : members(documents_of(found.sets), found.losses.tokens, found.losses.all);
   all["files"] = std::move(files);
   return all;
 }

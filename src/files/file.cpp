@@ -95,7 +95,8 @@ std::string text_of_errno(int error, std::string_view otherwise) {
 std::string text_of_size_limit(std::int64_t comes_to, std::int64_t limit) {
   constexpr std::int64_t unit = 1024;  // of ulimit
   return fmt::format(
-      "it comes to {} bytes, and this process may write files of at most {}: raise that limit (`ulimit -f "
+      "it comes to {} bytes at most, and this process may write files of at most {}: raise that limit "
+      "(`ulimit -f "
       "{}`)",
       comes_to, limit, ceil_div(comes_to, unit));
 }

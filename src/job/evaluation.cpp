@@ -38,6 +38,7 @@ struct Walk {
   std::int64_t micro = 1;    ///< rows of a micro-batch
   std::int64_t batches = 0;  ///< micro-batches of each rank
   const std::function<void(const std::string&)>& beat;
+  std::int64_t* places = nullptr;  ///< gets those of each micro-batch (data::MicroBatch)
 };
 
 /// Collective. Evaluates the first rows of a set, and calls `hear` after each micro-batch of all ranks with
@@ -50,7 +51,11 @@ std::string each_batch(Worker& worker, const data::RowSet& set, const Walk& walk
   std::string failure;
   for (std::int64_t b = 0; b < walk.batches; ++b) {
     walk.beat(fmt::format("{}, batch {} of {}", set.name, b + 1, walk.batches));
-    part.fill(batch_of(worker.inputs(0)), [&](const data::MicroBatch& batch) {
+    const InputAddresses inputs = worker.inputs(0);
+    std::ranges::fill(inputs.shares, 0.0F);  // the loss is the cross-entropy
+    data::MicroBatch to = batch_of(inputs);
+    to.places = walk.places;
+    part.fill(to, [&](const data::MicroBatch& batch) {
       fill_or_pad(rows, b * stride + worker.data_index() * micro, micro, batch, failure);
     });
     worker.evaluate_batch();
@@ -60,14 +65,15 @@ std::string each_batch(Worker& worker, const data::RowSet& set, const Walk& walk
 }
 
 Sum sum_over(Worker& worker, const config::Deck& deck, const data::RowSet& set,
-             const std::function<void(const std::string&)>& beat) {
+             const std::function<void(const std::string&)>& beat, const BatchHearer& hearer) {
   const data::RowSource& rows = *set.rows;
   const std::int64_t micro = deck.batch.micro, stride = micro * worker.data_ranks();
   const std::int64_t batches = std::min(deck.evaluation.batches, ceil_div(rows.rows(), stride));
   const int ranks = worker.mesh().shape().size(AxisSet::all());
   Sum sum;
   sum.rows = std::min(batches * stride, rows.rows());
-  sum.failure = each_batch(worker, set, {micro, batches, beat}, [&](std::int64_t) {
+  sum.failure = each_batch(worker, set, {micro, batches, beat, hearer.places.data()}, [&](std::int64_t) {
+    if (hearer.hear) hearer.hear();
     for (int r = 0; r < ranks; ++r) {
       sum.loss += worker.partials()[r].loss_sum;
       sum.weight += worker.partials()[r].weight_sum;
@@ -84,18 +90,24 @@ data::MicroBatch batch_of(const InputAddresses& a) {
   return {a.tokens, a.targets, a.weights, a.positions, a.document_start, a.sequences, a.reference};
 }
 
+std::int64_t own_tokens(Worker& worker, std::int64_t tokens) {
+  const TokenOrder& order = worker.job().evaluate().token_order;
+  return order.padded(tokens) / order.ranks();
+}
+
 data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens) {
   const Coordinate& at = worker.mesh().coordinate();
   return {tokens, worker.job().evaluate().token_order, at.index_in(context_axes)};
 }
 
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
-                const std::function<void(const std::string&)>& beat) {
+                const std::function<void(const std::string&)>& beat, const BatchHearer& hearer) {
   Losses losses;
   Sum all;
   for (const data::RowSet& set : sets) {
-    const Sum sum = sum_over(worker, deck, set, beat);
+    const Sum sum = sum_over(worker, deck, set, beat, hearer);
     losses.sets.push_back({set.name, sum.mean(), sum.weight});
+    if (worker.preference() && sum.weight > 0) losses.sets.back().pairs = sum.pairs.means();
     all.loss += sum.loss;
     all.weight += sum.weight;
     all.balance += sum.balance;
@@ -131,10 +143,13 @@ std::string describe(const Losses& losses) {
   std::string each;
   for (const SetLoss& set : losses.sets)
     each += fmt::format("{}{} {:.4f}", each.empty() ? "" : ", ", set.name, set.loss);
-  return fmt::format("validation loss {:.4f} {}{}{}{}", losses.all,
-                     losses.pairs ? fmt::format("a pair, margin {:.4f}, accuracy {:.3f}",
-                                                losses.pairs->margin(), losses.pairs->accurate)
-                                  : "nats a token",
+  std::string unit = "nats a token";
+  if (const auto& pairs = losses.pairs;
+      pairs && std::isnan(pairs->accurate))  // Answers with labels have none.
+    unit = fmt::format("an answer, margin {:.4f}", pairs->margin());
+  else if (pairs)
+    unit = fmt::format("a pair, margin {:.4f}, accuracy {:.3f}", pairs->margin(), pairs->accurate);
+  return fmt::format("validation loss {:.4f} {}{}{}{}", losses.all, unit,
                      losses.sets.size() > 1 ? " (" + each + ")" : "",
                      losses.experts ? fmt::format(", balance loss {:.4f}", losses.experts->balance) : "",
                      losses.rows < losses.rows_in_all

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,22 @@ data::MicroBatch batch_of(const InputAddresses& addresses);
 /// What the rank has of micro-batches of these tokens.
 data::BatchPart part_of_batches(Worker& worker, std::int64_t tokens);
 
+/// Returns how many tokens this rank has of micro-batches of these tokens, padding included.
+std::int64_t own_tokens(Worker& worker, std::int64_t tokens);
+
+/// Hears of each micro-batch that is evaluated. places: [own_tokens()], gets those of its targets
+/// (data::MicroBatch).
+struct BatchHearer {
+  std::span<std::int64_t> places{};
+  std::function<void()> hear{};
+};
+
 /// Nats a token, or a pair's loss. NaN where no token was predicted.
 struct SetLoss {
   std::string name;
   double loss = std::numeric_limits<double>::quiet_NaN();
-  double tokens = 0;  ///< predicted
+  double tokens = 0;                      ///< predicted
+  std::optional<PreferenceSums> pairs{};  ///< as Losses::pairs
 };
 
 /// Balance loss and z-loss of experts, times their coefficients, per token.
@@ -48,7 +60,7 @@ struct Losses {
 /// rank of each set, in the order of its rows. beat is called before each, with what it is: "chat, batch 3 of
 /// 64".
 Losses evaluate(Worker& worker, const config::Deck& deck, const std::vector<data::RowSet>& sets,
-                const std::function<void(const std::string& batch)>& beat);
+                const std::function<void(const std::string& batch)>& beat, const BatchHearer& hearer = {});
 
 /// Losses of single rows.
 struct RowLosses {

@@ -9,6 +9,7 @@
 #include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/peft_config.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/text/load.hpp"
 #include "config/text/print.hpp"
 #include "files/file.hpp"
@@ -23,9 +24,8 @@ namespace fs = std::filesystem;
 ModelSource open_hugging_face(const std::string& folder, const std::string& base) {
   const std::string path = fs::absolute(folder).lexically_normal().string();
   // The deck has no data: only its model is read.
-  config::Deck deck = config::parse_deck("", config::hf_config_path(path),
-                                         {R"(data.train=["none"])", "data.sequence=1", "batch.global=1",
-                                          "run.steps=1", "model.from=" + path, "model.base=" + base});
+  config::Deck deck =
+      config::parse_deck("", config::hf_config_path(path), config::settings_to_read(path, base));
   const std::string origin = deck.model.origin.empty() ? folder : deck.model.origin;
   return {folder, ModelSource::Kind::hugging_face, std::move(deck), DType::bf16, origin, 0, {}};
 }
@@ -51,7 +51,9 @@ ModelSource open_here(const std::string& folder, const std::string& base) {
   const bool described = file_exists(config::hf_config_path(folder)) || config::is_peft_folder(folder),
              saved = file_exists(fs::path(folder) / "index.h5");
   require_checkpoint_or_model(folder);
-  return described && !saved ? open_hugging_face(folder, base) : open_checkpoint(folder);
+  ModelSource source = described && !saved ? open_hugging_face(folder, base) : open_checkpoint(folder);
+  REQUIRE(base.empty() || source.lacks_frozen || config::is_peft_folder(folder), "{}", unneeded_base(folder));
+  return source;
 }
 
 std::string to_text(const ModelSource& source) {

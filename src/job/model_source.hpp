@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/preference_loss.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/deck.hpp"
 #include "runtime/session/session.hpp"
@@ -25,6 +26,9 @@ struct ModelSource {
   std::vector<std::int32_t> ends;  ///< tokens that end a text of the data, as a checkpoint recorded them
   bool lacks_frozen = false;       ///< whether it is a checkpoint that does not hold its frozen weights
   std::string base = {};           ///< folder of these; "": the one that the checkpoint names
+
+  /// Returns whether the model gives answers numbers, and no words likelihoods.
+  bool gives_rewards() const { return is_reward_loss(deck.preference.loss_type); }
 };
 
 /// Collective. Returns on every rank what rank 0 reads of the model, without its weights. base: as

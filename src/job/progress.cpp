@@ -119,15 +119,32 @@ std::string note_on_weights(const nlohmann::json& metadata, const config::Deck& 
       deck.model.from, checkpoint, before.empty() ? "weights that were drawn" : "those of " + before);
 }
 
-/// Throws Error if other pairs of answers would need a reference model that is not there any more.
-void require_references(const config::Deck& deck, bool other_data, const std::string& checkpoint) {
+/// Returns what becomes of the best checkpoint if later losses are not compared with its own; "" if none
+/// stays for its loss.
+std::string note_on_best(const nlohmann::json& metadata, const config::Deck& deck) {
+  const auto step = metadata.value("best_step", std::int64_t{-1});
+  if (step < 0 || (deck.checkpoint.keep_best == 0 && deck.checkpoint.export_from != "best")) return "";
+  return fmt::format(
+      "note: the best checkpoint of before (the lowest loss was that of step {}) stays until one has a loss "
+      "over these\n",
+      step);
+}
+
+/// Throws Error if other pairs of answers, or other rows of them, would need a reference model that is not
+/// there any more.
+void require_references(const config::Deck& deck, const config::DeckChanges& changes, bool other_data,
+                        const std::string& checkpoint) {
   const std::string& loss = deck.preference.loss_type;
-  REQUIRE(
-      !other_data || !deck.preference.is_on() || !find_pair_loss(loss).reference,
-      "data.train is not what {} was trained on, and preference.loss_type = \"{}\" compares with the model "
-      "that the run began with, whose log-probabilities are those of its first data: give the same files, "
-      "{}",
-      checkpoint, loss, way_out);
+  if (!other_data || !deck.preference.is_on() || !find_pair_loss(loss).reference) return;
+  std::string changed;
+  for (const config::KeyChange& change : changes.keys)
+    if (change.key.starts_with("data."))
+      changed += fmt::format("{} was {} and is {}, ", change.key, change.before, change.now);
+  fail(
+      "{}and preference.loss_type = \"{}\" compares with the model that the run of {} began with, whose "
+      "log-probabilities are those of its first rows: {}, {}",
+      changed.empty() ? "data.train is not what it was, " : changed, loss, checkpoint,
+      changed.empty() ? "give the same files" : "set the keys back", way_out);
 }
 
 /// Throws Error if a key changed that may not.
@@ -303,12 +320,14 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     other_data =
         j.at("data").at("train").get<std::string>() != hex(data.train) || changes.has("data.sequence");
     note = compare_data(j, data, checkpoint, permitted_data(deck, changes));
-    require_references(deck, other_data, checkpoint);
+    require_references(deck, changes, other_data, checkpoint);
     if (note.empty()) note = change_of_evaluations(j, deck, data, checkpoint);
     if (note.empty() && !j.at("best_validation_loss").is_null()) {
       p.best_validation_loss = j.at("best_validation_loss").get<double>();
       p.best_step = j.value("best_step", std::int64_t{-1});
       p.evaluations_without_improvement = j.value("evaluations_without_improvement", std::int64_t{0});
+    } else if (!note.empty()) {
+      note += note_on_best(j, deck);
     }
     note += change_of_mesh(j, deck, checkpoint) + note_on_weights(j, deck, checkpoint);
   } catch (const nlohmann::json::exception& e) {

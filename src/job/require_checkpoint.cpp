@@ -23,8 +23,13 @@ std::string checkpoints_near(const fs::path& folder) {
     return beside ? fmt::format("there is no such folder, but '{}'", beside->string()) : "";
   }
   for (const fs::path& inside : {folder, folder / "checkpoints"})
-    if (const auto newest = checkpoint::newest(inside))
-      return fmt::format("it holds checkpoints: give one of them, such as '{}'", newest->string());
+    if (const auto newest = checkpoint::newest(inside)) {
+      const auto best = checkpoint::best(inside, {});
+      return fmt::format("it holds checkpoints: give one of them, such as '{}'{}", newest->string(),
+                         !best || *best == *newest
+                             ? ""
+                             : fmt::format(", or '{}' with the lowest validation loss", best->string()));
+    }
   return "";
 }
 
@@ -63,6 +68,11 @@ void require_checkpoint_to_resume(const std::string& folder) {
   } catch (const Error& e) {
     fail("checkpoint.resume: {}; \"auto\" takes the newest of this run, \"none\" starts anew", e.what());
   }
+}
+
+std::string unneeded_base(const std::string& folder) {
+  return fmt::format("--base: '{}' holds all of its weights, and none is read from elsewhere: leave it out",
+                     folder);
 }
 
 }  // namespace ztrain::job

@@ -15,4 +15,7 @@ void require_checkpoint_or_model(const std::string& folder);
 /// The same as require_checkpoint, for checkpoint.resume, which the message names.
 void require_checkpoint_to_resume(const std::string& folder);
 
+/// Returns the message on --base, given for a folder that holds all of its weights.
+std::string unneeded_base(const std::string& folder);
+
 }  // namespace ztrain::job

@@ -1,7 +1,12 @@
 #include "job/weights.hpp"
 
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/shape.hpp"
+#include "config/adapters.hpp"
 #include "kernel_interface/with_type.hpp"
 #include "kernels/elementwise/copies.hpp"
 #include "kernels/elementwise/init.hpp"
@@ -38,8 +43,33 @@ void draw(const model::Parameter& parameter, const std::vector<LogicalRun>& runs
       case model::Init::zeros:
         kernels::constant_init<P>(exec, destination, 0);
         break;
+      case model::Init::row_norms:  // write_row_norms
+        break;
     }
   }
+}
+
+/// Returns the norms of rows [first, first + count) of a weight that is rounded to a type.
+std::vector<double> row_norms(const model::Graph& graph, const std::string& weight, std::int64_t first,
+                              std::int64_t count, DType computed, const ReadElements& read) {
+  const auto found = std::ranges::find(graph.parameters, weight, &model::Parameter::name);
+  ASSERT(found != graph.parameters.end(), "no weight '{}' has rows whose norms are wanted", weight);
+  const std::int64_t columns = found->shape.back(), end = (first + count) * columns;
+  std::vector<double> norms(at(count));
+  std::vector<float> values(at(std::min(quantized_window, count * columns)));
+  for (std::int64_t begin = first * columns, n = 0; begin < end; begin += n) {
+    n = std::min(quantized_window, end - begin);
+    read(static_cast<int>(found - graph.parameters.begin()), begin, n, values.data());
+    with_type(computed, [&]<class T>() {
+      for (std::int64_t i = 0, row = begin / columns; i < n; ++row)
+        for (const std::int64_t last = std::min(n, (row + 1) * columns - begin); i < last; ++i) {
+          const auto value = static_cast<double>(static_cast<T>(values[at(i)]));
+          norms[at(row - first)] += value * value;
+        }
+    });
+  }
+  for (double& norm : norms) norm = std::sqrt(norm);
+  return norms;
 }
 
 /// Calls make with where a tensor's bytes are, or where no kernel reaches them, with a copy that goes back
@@ -101,6 +131,32 @@ void draw_weights(const Program& program, const program::JobTensors& tensors, co
         with_type(type, [&]<class P>() { draw<P>(parameter, runs, piece.slice_begin, to, exec, seed); });
       }
     });
+  }
+}
+
+void write_row_norms(const model::Graph& graph, const checkpoint::Place& place,
+                     std::span<const checkpoint::StateShard> shards, const ReadElements& read) {
+  for (const checkpoint::StateShard& shard : shards) {
+    const std::int64_t begin = place.layout->unit(shard.unit).shard_begin(place.at);
+    for (const Piece& piece : place.layout->pieces(shard.unit, place.at)) {
+      const model::Parameter& parameter = graph.parameters[at(piece.parameter)];
+      if (parameter.init != model::Init::row_norms) continue;
+      const int part = part_of(place.layout->parameters()[at(piece.parameter)].slice, place.at);
+      for (const LogicalRun& run :
+           place.layout->logical_runs(piece.parameter, part, piece.slice_begin, piece.count)) {
+        const auto norms = row_norms(graph, config::magnitude_of(parameter.name), run.logical_begin,
+                                     run.count, graph.value(parameter.value).dtype, read);
+        with_type(shard.dtype, [&]<class P>() {
+          std::vector<P> written;
+          for (const double norm : norms) written.push_back(static_cast<P>(static_cast<acc_t<P>>(norm)));
+          std::byte* const to =
+              shard.data +
+              (piece.flat_begin - begin + run.slice_begin - piece.slice_begin) * size_of(shard.dtype);
+          memory::Provider& memory = shard.memory ? *shard.memory : memory::host_memory();
+          memory.write(to, written.data(), std::ssize(written) * size_of(shard.dtype));
+        });
+      }
+    }
   }
 }
 

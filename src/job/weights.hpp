@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/save_plan.hpp"
 #include "engine/job_memory.hpp"
+#include "job/codes/quantized_weights.hpp"
 #include "kernel_interface/view.hpp"
 #include "kernels/launch/exec.hpp"
 #include "program/jobs/compile.hpp"
@@ -23,6 +24,11 @@ void initialize_weights(const program::Program& program, const program::JobTenso
 void draw_weights(const program::Program& program, const program::JobTensors& tensors, const Layout& layout,
                   const model::Graph& graph, const engine::JobMemory& memory, kernels::Exec& exec,
                   std::uint64_t seed, const std::function<bool(const model::Parameter&)>& wanted);
+
+/// Writes this rank's slices of the parameters that start as norms of the rows of a weight (Init::row_norms).
+/// read: gives the weights, which are rounded to the type that the model computes with.
+void write_row_norms(const model::Graph& graph, const checkpoint::Place& place,
+                     std::span<const checkpoint::StateShard> shards, const ReadElements& read);
 
 /// Draws elements of a parameter from `begin` on, as they are drawn into the slices.
 void draw_elements(const model::Parameter& parameter, std::int64_t begin, Vector<float> to,

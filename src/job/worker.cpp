@@ -18,18 +18,26 @@
 #include "job/product_algorithms.hpp"
 #include "job/require_memory.hpp"
 #include "job/weights.hpp"
-#include "plan/machine.hpp"
+#include "plan/rates/machine.hpp"
 
 namespace ztrain::job {
 namespace {
 
 using program::Job;
 
-// The order of the host's tensors: scalars, partials, the inputs by micro-batch, what a mixture of experts
-// reports, and what a loss on pairs reports: its sums and the log-probabilities.
+// The order of the host's tensors: scalars, partials, the inputs by micro-batch, and what is reported. A loss
+// on pairs and one against a teacher have two more inputs each, and no job has both losses.
 constexpr std::size_t scalars_place = 0, partials_place = 1, first_input = 2, of_tokens = 5;
-constexpr std::array names_of_inputs{"tokens",         "targets",   "weights",  "positions",
-                                     "document_start", "sequences", "reference"};
+constexpr std::array names_of_inputs{"tokens",    "targets",        "weights",
+                                     "positions", "document_start", "sequences",
+                                     "reference", "teacher_words",  "teacher_shares"};
+
+/// Tensors of a job that steps and evaluations report in, in their order; some may be no_tensor.
+std::array<program::TensorId, 6> report_tensors(const Job& job) {
+  const program::JobTensors& t = job.tensors;
+  return {t.experts,        t.preference.report, t.preference.logps,
+          t.teacher.report, t.teacher.words,     t.teacher.log_likelihoods};
+}
 
 engine::ExecutorOptions executor_options(const WorkerOptions& options, program::Succession& succession) {
   engine::ExecutorOptions o;
@@ -84,8 +92,7 @@ std::vector<program::TensorId> host_tensors(const Job& job) {
     for (const char* name : names_of_inputs)
       if (const auto input = by_name.find(program::input_name(name, micro)); input != by_name.end())
         tensors.push_back(input->second);
-  for (const program::TensorId report :
-       {job.tensors.experts, job.tensors.preference.report, job.tensors.preference.logps})
+  for (const program::TensorId report : report_tensors(job))
     if (report != program::no_tensor) tensors.push_back(report);
   return tensors;
 }
@@ -253,11 +260,22 @@ void Worker::evaluate_batch() {
 }
 
 std::size_t Worker::inputs_end() const {
-  return host_.size() - (job_.tensors.experts == program::no_tensor ? 0 : 1) - (of_pairs() ? 2 : 0);
+  const auto reports = report_tensors(job_);
+  const auto missing = static_cast<std::size_t>(std::ranges::count(reports, program::no_tensor));
+  return host_.size() - (reports.size() - missing);
+}
+
+const std::byte* Worker::report_at(program::TensorId tensor) const {
+  std::size_t place = inputs_end();
+  for (const program::TensorId report : report_tensors(job_)) {
+    if (report == tensor) break;
+    if (report != program::no_tensor) ++place;
+  }
+  return host_.at(place);
 }
 
 std::size_t Worker::input_names() const {
-  return of_pairs() ? names_of_inputs.size() : of_tokens;
+  return of_tokens + (of_pairs() || distils() ? 2 : 0);
 }
 
 std::size_t Worker::input_place(int micro, std::size_t name) const {
@@ -317,7 +335,7 @@ const StepPartial* Worker::partials() const {
 
 std::optional<ExpertsPartial> Worker::experts() const {
   if (job_.tensors.experts == program::no_tensor) return std::nullopt;
-  const auto* const of_ranks = reinterpret_cast<const ExpertsPartial*>(host_.at(inputs_end()));
+  const auto* const of_ranks = report<ExpertsPartial>(job_.tensors.experts);
   ExpertsPartial all;
   for (int rank = 0; rank < mesh_.shape().ranks(); ++rank) {
     const ExpertsPartial& own = of_ranks[rank];
@@ -331,7 +349,7 @@ std::optional<ExpertsPartial> Worker::experts() const {
 
 std::optional<PreferenceSums> Worker::preference() const {
   if (!of_pairs()) return std::nullopt;
-  return *reinterpret_cast<const PreferenceSums*>(host_.at(host_.size() - 2));
+  return *report<PreferenceSums>(job_.tensors.preference.report);
 }
 
 std::span<const double> Worker::logps() const {
@@ -339,7 +357,19 @@ std::span<const double> Worker::logps() const {
   const bool first = at[Axis::tensor] == 0 && at.index_in(context_axes) == 0;
   if (!of_pairs() || job_.graph.pairs.logps < 0 || !first) return {};
   const auto count = job_.train().tensor(job_.tensors.preference.logps).shape[0];
-  return {reinterpret_cast<const double*>(host_.at(host_.size() - 1)), static_cast<std::size_t>(count)};
+  return {report<double>(job_.tensors.preference.logps), static_cast<std::size_t>(count)};
+}
+
+std::optional<DistillationSums> Worker::distillation() const {
+  if (!distils()) return std::nullopt;
+  return *report<DistillationSums>(job_.tensors.teacher.report);
+}
+
+LikeliestWords Worker::likeliest() const {
+  const program::TeacherTensors& told = job_.tensors.teacher;
+  if (told.words == program::no_tensor || mesh_.coordinate()[Axis::tensor] > 0) return {};
+  const auto count = static_cast<std::size_t>(elements(job_.load().tensor(told.words).shape));
+  return {{report<std::int32_t>(told.words), count}, {report<float>(told.log_likelihoods), count}};
 }
 
 InputAddresses Worker::inputs(int micro) const {
@@ -348,9 +378,14 @@ InputAddresses Worker::inputs(int micro) const {
   };
   InputAddresses of{ints(0), ints(1), reinterpret_cast<float*>(host_.at(input_place(micro, 2))), ints(3),
                     ints(4)};
-  if (!of_pairs()) return of;
-  of.sequences = ints(5);
-  of.reference = reinterpret_cast<double*>(host_.at(input_place(micro, 6)));
+  if (of_pairs()) {
+    of.sequences = ints(5);
+    of.reference = reinterpret_cast<double*>(host_.at(input_place(micro, 6)));
+  } else if (distils()) {
+    const auto words = static_cast<std::size_t>(host_.bytes(input_place(micro, 5))) / sizeof(std::int32_t);
+    of.words = {ints(5), words};
+    of.shares = {reinterpret_cast<float*>(host_.at(input_place(micro, 6))), words};
+  }
   return of;
 }
 

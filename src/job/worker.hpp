@@ -37,6 +37,20 @@ struct InputAddresses {
   std::int32_t* document_start;
   std::int32_t* sequences = nullptr;  ///< null, as `reference`, unless the loss is on pairs
   double* reference = nullptr;
+  /// Words of each token's teacher and their probabilities, [tokens, k]; empty unless there is a teacher.
+  std::span<std::int32_t> words{};
+  std::span<float> shares{};
+};
+
+/// Sums over tokens, in nats.
+struct DistillationSums {
+  double entropy = 0, divergence = 0;
+};
+
+/// Words of tokens, the likeliest first, and the logarithms of their probabilities: [tokens, k].
+struct LikeliestWords {
+  std::span<const std::int32_t> words{};
+  std::span<const float> logs{};
 };
 
 struct WorkerOptions {
@@ -77,6 +91,9 @@ class Worker {
   /// gets what this rank owns of them as their codes say, if it is given. Call derive_parameters()
   /// afterwards.
   void quantize(const ReadElements& read, const DecodedElements& decoded = {});
+  /// Writes the parameters that start as norms of the rows of a weight (model::Init::row_norms). Call
+  /// derive_parameters() afterwards.
+  void write_row_norms(const ReadElements& read);
   /// Gives elements of parameters as initialize() draws them.
   ReadElements drawn_elements(std::uint64_t seed);
   /// Draws the weights that are not trained and not kept in few bits from the seed again, and leaves all else
@@ -151,6 +168,12 @@ class Worker {
   /// Returns the log-probabilities of this rank's sequences in the last evaluation, by slot. Empty on ranks
   /// that do not tell: those without the head, and all but one of those that computed the same.
   std::span<const double> logps() const;
+  /// Returns the sums over all ranks' tokens of cross-entropy and divergence from the teacher, after a step.
+  /// Nothing unless there is a teacher.
+  std::optional<DistillationSums> distillation() const;
+  /// Returns the likeliest words of this rank's tokens in the last evaluation. Empty on ranks that do not
+  /// tell, as logps().
+  LikeliestWords likeliest() const;
   InputAddresses inputs(int micro) const;
   /// Index of this rank among those that see different data, and their number.
   int data_index() const;
@@ -171,6 +194,13 @@ class Worker {
   std::size_t input_names() const;
   std::size_t input_place(int micro, std::size_t name) const;
   bool of_pairs() const { return job_.tensors.preference.report != program::no_tensor; }
+  bool distils() const { return job_.tensors.teacher.report != program::no_tensor; }
+  /// Returns where the host has what steps report in this tensor of the job, which is there.
+  const std::byte* report_at(program::TensorId tensor) const;
+  template <class T>
+  const T* report(program::TensorId tensor) const {
+    return reinterpret_cast<const T*>(report_at(tensor));
+  }
   void download_reports();
 
   const runtime::Session& session_;

@@ -13,6 +13,8 @@ void Worker::initialize(std::uint64_t seed) {
                        queues_.exec(runtime::compute_queue), seed);
   });
   if (keeps_codes()) quantize(drawn_elements(seed));
+  if (std::ranges::count(job_.graph.parameters, model::Init::row_norms, &model::Parameter::init) > 0)
+    write_row_norms(drawn_elements(seed));
   succession_.restart();
   derive_parameters();
 }
@@ -59,6 +61,11 @@ void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t
   });
   succession_.restart();
   derive_parameters();
+}
+
+void Worker::write_row_norms(const ReadElements& read) {
+  device_->finish();
+  job::write_row_norms(job_.graph, place_of(job_.load(), job_.layout), state(false), read);
 }
 
 void Worker::draw_frozen(std::uint64_t seed) {

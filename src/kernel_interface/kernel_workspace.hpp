@@ -84,6 +84,8 @@ constexpr std::int64_t gemm_fp8_workspace_bytes(Target target) {
 
 /// Doubles that a rank tells the others of a token, where the vocabulary is split.
 inline constexpr std::int64_t logit_sums_width = 3;
+/// Terms of a distilled token: its loss, its cross-entropy and its divergence, each times its weight.
+inline constexpr std::int64_t distilled_terms = 3;
 
 /// Bytes of one element of the type in which elements of `type` are summed.
 constexpr std::int64_t accumulator_bytes(DType type) {

@@ -125,9 +125,10 @@ double Builder::rounded(double value) const {
   }
 }
 
-Graph Builder::finish(ValueId result, ExpertReport experts, PairValues pairs) && {
+Graph Builder::finish(ValueId result, ExpertReport experts, PairValues pairs, TeacherValues teacher) && {
   graph_.result = result;
   graph_.pairs = pairs;
+  graph_.teacher = teacher;
   graph_.experts = std::move(experts);
   return std::move(graph_);
 }

@@ -100,7 +100,8 @@ class Builder {
   /// Adds an output to the op that was emitted last.
   ValueId extra_output(const std::string& name, Shape shape, DType dtype);
 
-  Graph finish(ValueId result, ExpertReport experts = {}, PairValues pairs = {}) &&;
+  Graph finish(ValueId result, ExpertReport experts = {}, PairValues pairs = {},
+               TeacherValues teacher = {}) &&;
   const Shape& shape(ValueId v) const { return graph_.value(v).shape; }
   DType compute() const { return compute_; }
   DType statistics() const { return compute_ == DType::f64 ? DType::f64 : DType::f32; }

@@ -6,7 +6,10 @@
 
 #include "base/preference_loss.hpp"
 #include "config/architectures.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/layers.hpp"
+#include "kernels/distillation/record.hpp"
+#include "kernels/reward/record.hpp"
 #include "model/balance.hpp"
 #include "model/builder.hpp"
 #include "model/family.hpp"
@@ -68,7 +71,7 @@ class Decoder {
     b_.block("lm_head");
     ExpertReport experts = balance_.finish();
     const ValueId result = head(x, embedding);
-    return std::move(b_).finish(result, std::move(experts), pairs_);
+    return std::move(b_).finish(result, std::move(experts), pairs_, teacher_);
   }
 
  private:
@@ -190,6 +193,7 @@ class Decoder {
     if (!loss) x = b_.select_row("index", x, b_.input("index", DType::i32, {1}));
     ValueId h = norm("model.norm", x);
     b_.piece("head");
+    if (r_.pairs.slots > 0 && is_reward_loss(r_.pairs.loss.loss_type)) return reward_loss(h);
     if (m_.logits_scaling != 1) h = b_.scale("logits_scaling", h, 1 / m_.logits_scaling);
     const ValueId weight = m_.tie_word_embeddings
                                ? embedding
@@ -201,15 +205,29 @@ class Decoder {
       return cap > 0 ? b_.soft_cap("logits_cap", logits, cap) : logits;
     }
     const ValueId targets = b_.input("targets", DType::i32, {r_.tokens});
-    if (r_.pairs.slots > 0) return pair_loss({h, weight, targets, balance_.weights()}, cap);
-    return b_.head_loss("lm_head", h, weight, targets, balance_.weights(),
-                        {cap, r_.label_smoothing, r_.head_z_loss});
+    const ValueId weights = balance_.weights();
+    if (r_.pairs.slots > 0)
+      return pair_loss(
+          b_.emit(HeadTokens{{cap}}, "lm_head", {h, weight, targets, weights}, {r_.tokens}, DType::f64),
+          weights);
+    if (r_.distillation.words > 0) return distillation_loss({h, weight, targets, weights});
+    if (r_.likelihoods > 0) return told_likelihoods({h, weight, targets, weights}, cap);
+    return b_.head_loss("lm_head", h, weight, targets, weights, {cap, r_.label_smoothing, r_.head_z_loss});
   }
 
-  /// head: the inputs of HeadTokens.
-  ValueId pair_loss(std::vector<ValueId> head, double cap) {
-    const ValueId weights = head[HeadTokens::token_weights];
-    const ValueId nll = b_.emit(HeadTokens{{cap}}, "lm_head", std::move(head), {r_.tokens}, DType::f64);
+  /// The loss of a reward model, whose head scales and caps nothing. The weights are 1 for the last tokens of
+  /// answers, and 0 for the others.
+  ValueId reward_loss(ValueId h) {
+    const ValueId weight =
+        b_.parameter(config::score_weight, {1, m_.hidden_size}, Init::normal, m_.initializer_range);
+    b_.input("targets", DType::i32, {r_.tokens});  // every batch has them
+    const ValueId weights = balance_.weights();
+    return pair_loss(b_.emit(RewardTokens{}, "score", {h, weight, weights}, {r_.tokens}, DType::f64),
+                     weights);
+  }
+
+  /// nll: of tokens, times their weights.
+  ValueId pair_loss(ValueId nll, ValueId weights) {
     const ValueId sequences = b_.input("sequences", DType::i32, {r_.tokens});
     const ValueId reference = b_.input("reference", DType::f64, {r_.tokens});
     const ValueId sums = b_.emit(SequenceSums{}, "sequence_sums", {nll, weights, sequences, reference},
@@ -226,6 +244,31 @@ class Decoder {
     return losses;
   }
 
+  /// head: the first inputs of DistillLoss. The model's logits are not capped.
+  ValueId distillation_loss(std::vector<ValueId> head) {
+    const Shape known{r_.tokens, r_.distillation.words};
+    head.push_back(b_.input("teacher_words", DType::i32, known));
+    head.push_back(b_.input("teacher_shares", DType::f32, known));
+    DistillLoss record;
+    record.most_words = m_.vocab_size;
+    record.share = r_.distillation.share;
+    const ValueId losses = b_.emit(record, "lm_head", std::move(head), {2}, DType::f64);
+    teacher_.report = b_.extra_output("lm_head.report", {2}, DType::f64);
+    return losses;
+  }
+
+  /// head: the inputs of HeadLikelihoods.
+  ValueId told_likelihoods(std::vector<ValueId> head, double cap) {
+    HeadLikelihoods record;
+    record.soft_cap = cap;
+    record.most_words = m_.vocab_size;
+    const ValueId losses = b_.emit(record, "lm_head", std::move(head), {2}, DType::f64);
+    const Shape told{r_.tokens, r_.likelihoods};
+    teacher_.words = b_.extra_output("lm_head.words", told, DType::i32);
+    teacher_.log_likelihoods = b_.extra_output("lm_head.log_likelihoods", told, DType::f32);
+    return losses;
+  }
+
   Builder b_;
   const config::Model& m_;
   const Request& r_;
@@ -234,6 +277,7 @@ class Decoder {
   Balance balance_;
   FeedForward feed_forward_;
   PairValues pairs_;
+  TeacherValues teacher_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "config/architectures.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/layers.hpp"
 #include "model/attention_span.hpp"
 
@@ -49,9 +50,10 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
   int first = static_cast<int>(graph.units.size());  // block with something trained
   for (const Parameter& p : graph.parameters)
     if (p.trainable) first = std::min(first, p.unit);
+  const bool scores = std::ranges::count(graph.parameters, config::score_weight, &Parameter::name) > 0;
   double flops = 0;
   for (const Parameter& p : graph.parameters) {
-    const bool looked_up = (p.name == config::embedding_weight && !dims.tie_word_embeddings) ||
+    const bool looked_up = (p.name == config::embedding_weight && (!dims.tie_word_embeddings || scores)) ||
                            p.name == config::positions_weight;
     const double passes = p.trainable ? 6 : p.unit >= first ? 4 : 2;
     if (!looked_up) flops += passes * p.share_of_token * static_cast<double>(elements(p.shape));

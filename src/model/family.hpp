@@ -31,6 +31,12 @@ struct PairRequest {
   PreferenceConstants loss{};
 };
 
+/// A loss against a teacher.
+struct DistillationRequest {
+  std::int64_t words = 0;  ///< of a token that are learned from; 0: none
+  double share = 0;        ///< of the divergence in the loss
+};
+
 /// What a family needs to know beside the dims.
 struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
@@ -46,6 +52,8 @@ struct Request {
   double bias_speed = 0;     ///< experts.bias_update_speed
   double z_coefficient = 0;  ///< of the z-loss of routers
   PairRequest pairs{};
+  DistillationRequest distillation{};
+  std::int64_t likelihoods = 0;  ///< words of a token whose likelihoods are told beside the loss; 0: none
   double label_smoothing = 0, head_z_loss = 0;  ///< of the head's loss
 };
 

@@ -2,6 +2,7 @@
 // A model as a graph of forward ops on one micro-batch. A family emits it once; backward, recompute,
 // sharding, and every parallel axis are derived from it by passes.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,8 +40,9 @@ struct Node {
   std::string piece;  ///< of its block, as recompute chooses: "norm", "qkv", ...; may be empty
 };
 
-/// uniform: in [-init_std, init_std); constant: init_std.
-enum class Init : std::uint8_t { normal, ones, zeros, uniform, constant };
+/// uniform: in [-init_std, init_std); constant: init_std. row_norms: norms of the rows of the weight that
+/// config::magnitude_of names.
+enum class Init : std::uint8_t { normal, ones, zeros, uniform, constant, row_norms };
 
 /// Elements [begin, end) of a dim.
 struct Rows {
@@ -66,7 +68,7 @@ struct Parameter {
   bool trainable = true;  ///< otherwise it has no gradient and no optimizer state
   /// No loss has a gradient of it: it is never trainable. It is kept whole, in fp32 (fp64 for fp64).
   bool constant = false;
-  bool adapter = false;  ///< a LoRA factor: no model that is read has it
+  bool adapter = false;  ///< a LoRA factor or a magnitude: no model that is read has it
   /// Share of its elements that one token computes with: k of E experts.
   double share_of_token = 1;
   /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
@@ -128,11 +130,19 @@ struct PairValues {
   ValueId logps = -1;   ///< fp64 [slots], log-probabilities of sequences
 };
 
+/// Values of a loss against a teacher, which a step keeps for every micro-batch, and of a teacher.
+struct TeacherValues {
+  ValueId report = -1;           ///< fp64 [2]: sums of the tokens' cross-entropy and divergence
+  ValueId words = -1;            ///< int32 [T, k], the likeliest words of each token
+  ValueId log_likelihoods = -1;  ///< fp32 [T, k], theirs
+};
+
 /// Inputs of every family, one element per token of the micro-batch, flattened sequence after sequence. Names
 /// are fixed: tokens int32, targets int32, weights fp32 (loss mask), positions int32, document_start int32
 /// (index of the first token that the token may attend to). A loss on pairs has two more: sequences int32
 /// (the slot of the token's sequence) and reference fp64 (terms of the sequences' log-probabilities under the
-/// reference model).
+/// reference model). A loss against a teacher has two others: teacher_words int32 [T, k] and teacher_shares
+/// fp32 [T, k] (words, and the teacher's probabilities of them).
 struct Graph {
   std::vector<std::string> blocks;  ///< of nodes, in order: embedding, each transformer block, head
   std::vector<Unit> units;
@@ -143,6 +153,7 @@ struct Graph {
       -1;  ///< objective loss: fp64 [2], {sum of weighted nll, sum of weights}; logits: [1, vocabulary]
   ExpertReport experts{};
   PairValues pairs{};
+  TeacherValues teacher{};
 
   Value& value(ValueId id) { return values[at(id)]; }
   const Value& value(ValueId id) const { return values[at(id)]; }
@@ -153,11 +164,18 @@ struct Graph {
   ValueId add(Parameter parameter, DType dtype);
   Parameter& parameter_of(ValueId id) { return parameters[at(value(id).parameter)]; }
   const Parameter& parameter_of(ValueId id) const { return parameters[at(value(id).parameter)]; }
-  /// Returns, as far as the graph has them, the result, the values of pairs, the losses of experts, the sums
-  /// of routers and overflows.
+  /// Returns what the head reports, in the order of reported(); -1: the graph does not have it.
+  std::array<ValueId, 6> of_head() const {
+    return {result, pairs.report, pairs.logps, teacher.report, teacher.words, teacher.log_likelihoods};
+  }
+  std::array<ValueId*, 6> of_head() {
+    return {&result, &pairs.report, &pairs.logps, &teacher.report, &teacher.words, &teacher.log_likelihoods};
+  }
+  /// Returns, as far as the graph has them, what the head reports, the losses of experts, the sums of routers
+  /// and overflows.
   std::vector<ValueId> reported() const {
     std::vector<ValueId> all;
-    for (const ValueId v : {result, pairs.report, pairs.logps})
+    for (const ValueId v : of_head())
       if (v >= 0) all.push_back(v);
     all.insert(all.end(), experts.losses.begin(), experts.losses.end());
     all.insert(all.end(), experts.sums.begin(), experts.sums.end());

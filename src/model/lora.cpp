@@ -14,6 +14,7 @@
 #include "base/hash.hpp"
 #include "config/adapters.hpp"
 #include "config/validate/refusals.hpp"
+#include "kernels/dora/record.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/grouped/record.hpp"
@@ -21,6 +22,9 @@
 
 namespace ztrain::model {
 namespace {
+
+/// End of the name of the product with what dropout takes from a layer's input.
+constexpr std::string_view taken_ending = ".lora_taken";
 
 ValueId weight_of(const Node& layer) {
   const std::size_t weight =
@@ -81,6 +85,8 @@ void require_targets(const Graph& graph, const config::Lora& lora) {
             "lora.targets: '{}' gives adapters to experts, and these have no dropout, as in PEFT; "
             "lora.dropout = {}: set it to 0, or leave experts out of lora.targets",
             target, lora.dropout);
+    if (lora.dora && config::names_experts(target))
+      config::refuse("lora.dora lora.targets", {{"target", target}});
   }
 }
 
@@ -108,17 +114,62 @@ class Adapter {
     const ValueId y = layer.outputs[Linear::y], weight = weight_of(layer);
     const auto [inner, is_first] = scaled_.try_emplace(module, -1);
     const ValueId a = is_first ? add_a(module, weight) : -1, b = add_b(layer.name, weight);
+    if (lora_.dora) return add_with_magnitude(std::move(layer), a, b);
     layer.outputs[Linear::y] = value(layer.name + ".frozen", graph_.value(y));
     graph_.nodes.push_back(layer);
-    if (is_first) inner->second = narrow(layer, module, a);
+    if (is_first) inner->second = narrow(layer, module, a, kept(layer));
     const ValueId added = product(layer, layer.name + ".lora_B", inner->second, b);
-    Node sum = layer;
-    sum.op = Add::op;
-    sum.name = layer.name + ".lora_sum";
-    sum.inputs = {layer.outputs[Linear::y], added};
-    sum.outputs = {y};
-    sum.attributes = {};
-    graph_.nodes.push_back(std::move(sum));
+    emit_as<Add>(layer, ".lora_sum", {layer.outputs[Linear::y], added}, y);
+  }
+
+  /// Emits the layer with adapters and magnitudes. Its bias is added after these.
+  void add_with_magnitude(Node layer, ValueId a, ValueId b) {
+    const ValueId x = layer.inputs[Linear::x], y = layer.outputs[Linear::y],
+                  weight = layer.inputs[Linear::weight];
+    const std::vector<ValueId> bias(layer.inputs.begin() + Linear::weight + 1, layer.inputs.end());
+    const ValueId magnitude = add_magnitude(layer.name, weight), input = kept(layer);
+    const Shape shape = graph_.value(y).shape, of_x = graph_.value(x).shape;
+    Node product_of_base = layer;
+    const ValueId frozen = value(layer.name + ".frozen", graph_.value(y));
+    product_of_base.inputs = {input, weight};
+    product_of_base.outputs = {frozen};
+    graph_.nodes.push_back(std::move(product_of_base));
+    const ValueId inner = narrow(layer, layer.name, a, input);
+    const ValueId added = product(layer, layer.name + ".lora_B", inner, b);
+    const ValueId sum = emit(layer, Add{}, layer.name + ".lora_sum", {frozen, added}, shape);
+    std::vector<ValueId> scaled{sum, magnitude, squares(layer, a, b)};
+    if (lora_.dropout == 0) scaled.insert(scaled.end(), bias.begin(), bias.end());
+    if (lora_.dropout == 0) return emit_as<DoraScale>(layer, ".lora_magnitude", std::move(scaled), y);
+    const ValueId turned = emit(layer, DoraScale{}, layer.name + ".lora_magnitude", std::move(scaled), shape);
+    const ValueId less = emit(layer, Scale{-1}, layer.name + ".lora_less", {input}, of_x);
+    std::vector<ValueId> rest{emit(layer, Add{}, layer.name + ".lora_rest", {x, less}, of_x), weight};
+    rest.insert(rest.end(), bias.begin(), bias.end());
+    const std::string name = fmt::format("{}{}", layer.name, taken_ending);
+    const ValueId taken = emit(layer, Linear{}, name, std::move(rest), shape);
+    emit_as<Add>(layer, ".lora_output", {turned, taken}, y);
+  }
+
+  /// Emits the squares of the rows of the adapted weight, in the type in which norms are summed.
+  ValueId squares(const Node& layer, ValueId a, ValueId b) {
+    const ValueId weight = layer.inputs[Linear::weight];
+    const Shape shape{graph_.value(weight).shape[0]};
+    const ValueId out =
+        emit(layer, DoraSquares{{scale()}}, layer.name + ".lora_squares", {weight, a, b}, shape);
+    Value& made = graph_.value(out);
+    if (made.dtype != DType::f64) made.dtype = DType::f32;
+    return out;
+  }
+
+  /// Emits the layer's last op, whose output is the layer's.
+  template <class Record>
+  void emit_as(const Node& layer, const char* ending, std::vector<ValueId> inputs, ValueId output) {
+    Node last = layer;
+    last.op = Record::op;
+    last.name = layer.name + ending;
+    last.inputs = std::move(inputs);
+    last.outputs = {output};
+    last.attributes = attributes_of(Record{});
+    graph_.nodes.push_back(std::move(last));
   }
 
   /// Makes A of [experts,] rank, k beside a weight of [experts,] n, k.
@@ -138,6 +189,14 @@ class Adapter {
                       Init::zeros, 0);
   }
 
+  /// Makes the magnitudes [n] beside a weight of n, k. They take no weight decay, as other vectors.
+  ValueId add_magnitude(const std::string& layer, ValueId weight) {
+    const ValueId magnitude = add_factor(fmt::format("{}{}", layer, config::magnitude_ending), weight,
+                                         {graph_.value(weight).shape[0]}, Init::row_norms, 0);
+    graph_.parameter_of(magnitude).decay = false;
+    return magnitude;
+  }
+
   ValueId add_factor(std::string name, ValueId weight, Shape shape, Init init, double init_std) {
     const Parameter& beside = graph_.parameter_of(weight);
     Parameter factor{.name = std::move(name),
@@ -150,12 +209,16 @@ class Adapter {
     return graph_.add(std::move(factor), graph_.value(weight).dtype);
   }
 
-  /// Emits the scaled dropout(x) A^T of a layer's input x. Layers of one module share it.
-  ValueId narrow(const Node& layer, const std::string& module, ValueId a) {
-    const ValueId x = layer.inputs[Linear::x], kept = lora_.dropout > 0 ? dropout(layer, x) : x,
-                  inner = product(layer, module + ".lora_A", kept, a);
-    const Scale scale{config::adapter_scale(lora_.alpha, lora_.rank, lora_.rslora)};
-    return emit(layer, scale, module + ".lora_scale", {inner}, graph_.value(inner).shape);
+  /// Returns dropout(x) of a layer's input x.
+  ValueId kept(const Node& layer) {
+    const ValueId x = layer.inputs[Linear::x];
+    return lora_.dropout > 0 ? dropout(layer, x) : x;
+  }
+
+  /// Emits the scaled product of the input and A^T. Layers of one module share it.
+  ValueId narrow(const Node& layer, const std::string& module, ValueId a, ValueId input) {
+    const ValueId inner = product(layer, module + ".lora_A", input, a);
+    return emit(layer, Scale{scale()}, module + ".lora_scale", {inner}, graph_.value(inner).shape);
   }
 
   /// Emits the product of rows and a factor, which for experts lie in the groups of the layer's rows.
@@ -166,6 +229,8 @@ class Adapter {
     return emit(layer, GroupedLinear{}, name, {x, layer.inputs[GroupedLinear::offsets], factor},
                 std::move(shape));
   }
+
+  double scale() const { return config::adapter_scale(lora_.alpha, lora_.rank, lora_.rslora); }
 
   ValueId dropout(const Node& layer, ValueId x) {
     const std::uint64_t key = hash_text(layer.name + ".lora_dropout", seed_);
@@ -201,6 +266,11 @@ class Adapter {
 };
 
 }  // namespace
+
+std::string layer_of(const Node& product) {
+  const std::string& name = product.name;
+  return name.ends_with(taken_ending) ? name.substr(0, name.size() - taken_ending.size()) : name;
+}
 
 void add_adapters(Graph& graph, const config::Lora& lora, std::uint64_t seed) {
   if (lora.rank == 0) return;

@@ -4,8 +4,10 @@
 #include "config/adapters.hpp"
 #include "config/validate/refusals.hpp"
 #include "kernels/dequantize/record.hpp"
+#include "kernels/dora/record.hpp"
 #include "kernels/grouped/record.hpp"
 #include "kernels/linear/record.hpp"
+#include "model/lora.hpp"
 
 namespace ztrain::model {
 namespace {
@@ -16,7 +18,7 @@ bool has_frozen_weight(const Graph& graph, const Node& node, std::size_t weight)
   const ValueId w = node.inputs[weight];
   if (node.piece == "head" || graph.value(w).parameter < 0) return false;
   const Parameter& p = graph.parameter_of(w);
-  return !p.trainable && !p.adapter && p.name == node.name + ".weight";
+  return !p.trainable && !p.adapter && p.name == layer_of(node) + ".weight";
 }
 
 void keep_as_codes(Graph& graph, Node& layer, WeightForm form) {
@@ -36,6 +38,17 @@ void keep_as_codes(Graph& graph, Node& layer, WeightForm form) {
   layer.attributes = attributes_of(LinearQuantized{{static_cast<std::int64_t>(form.code), form.nested}});
 }
 
+/// Makes a node that reads a weight read its codes. Nodes that read it come after its layer's product.
+void read_codes(const Graph& graph, Node& squares) {
+  const Parameter& p = graph.parameter_of(squares.inputs[DoraSquares::weight]);
+  if (!p.form.any()) return;
+  const auto scale = record_of<DoraSquares>(squares.attributes).scale;
+  squares.inputs.insert(squares.inputs.begin() + DoraSquaresQuantized::statistics, p.statistics);
+  squares.op = DoraSquaresQuantized::op;
+  squares.attributes =
+      attributes_of(DoraSquaresQuantized{{static_cast<std::int64_t>(p.form.code), p.form.nested}, scale});
+}
+
 }  // namespace
 
 void quantize_weights(Graph& graph, const config::Lora& lora) {
@@ -45,6 +58,7 @@ void quantize_weights(Graph& graph, const config::Lora& lora) {
   for (Node& node : graph.nodes) {
     if (node.op == GroupedLinear::op && has_frozen_weight(graph, node, GroupedLinear::weight))
       config::refuse("lora.quantization model.num_experts", {{"quantization", lora.quantization}});
+    if (node.op == DoraSquares::op) read_codes(graph, node);
     if (node.op != Linear::op || !has_frozen_weight(graph, node, Linear::weight)) continue;
     keep_as_codes(graph, node, form);
     ++layers;

@@ -6,6 +6,7 @@
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/validate/refusals.hpp"
 
 namespace ztrain::model {
@@ -50,9 +51,12 @@ void mark_trainable(Graph& graph, const config::Model& model) {
   require_matches(graph, "model.frozen", model.frozen);
   const bool adapters = std::ranges::any_of(graph.parameters, &Parameter::adapter);
   const bool all = model.trainable.empty() && !adapters;
-  for (Parameter& p : graph.parameters)
-    p.trainable = p.adapter || (!p.constant && (all || matches(model.trainable, p.name)) &&
-                                !matches(model.frozen, p.name));
+  for (Parameter& p : graph.parameters) {
+    const bool chosen = !p.constant && (all || matches(model.trainable, p.name));
+    // Beside adapters the head of a reward model is trained whole.
+    const bool head = adapters && p.name == config::score_weight;
+    p.trainable = p.adapter || ((chosen || head) && !matches(model.frozen, p.name));
+  }
   if (std::ranges::none_of(graph.parameters, &Parameter::trainable))
     config::refuse("model.frozen model.trainable lora.rank");
 }

@@ -87,7 +87,7 @@ class Compiler {
     cost.mesh = spec_.mesh;
     Machine& machine = cost.machine;
     const int left = product_multiprocessors(machine.multiprocessors, cost.mesh, cost.deck.device);
-    if (left > 0 && cost.deck.device.communicator != "mpi")
+    if (left > 0 && machine.rates.beside_collectives == 1 && cost.deck.device.communicator != "mpi")
       machine.computing_share = static_cast<double>(left) / machine.multiprocessors;
     cost.flops_per_token = model::flops_per_token(cost.deck.model, graph_, cost.deck.data.sequence);
   }
@@ -162,6 +162,33 @@ class Compiler {
       if (options_.detail != Detail::memory) add(ranks[s], std::move(compiled[s]->train));
     }
     simulate_pipeline();
+    share_cores();
+    wait_for_slowest();
+  }
+
+  /// Ranks that outnumber the cores of their node take turns: a step is no shorter than all that the node's
+  /// ranks compute is on its cores. Of collectives the rates say what they take with so many ranks.
+  void share_cores() {
+    const double cores = cost_.machine.rates.cores;
+    const int ranks = std::min(cost_.ranks, cost_.machine.ranks_per_node);
+    if (cores <= 0 || ranks <= cores) return;
+    double computing = 0, moving = 0;
+    for (const StageCost& stage : cost_.stages)
+      computing += stage.step.computing, moving += stage.step.moving;
+    const auto stages = std::max(1.0, static_cast<double>(cost_.stages.size()));
+    if (cost_.stages.empty()) computing = cost_.step.computing, moving = cost_.step.moving;
+    const double least = (computing * ranks / cores + moving) / stages;
+    cost_.step.seconds = std::max(cost_.step.seconds, least);
+    cost_.seconds_without_reuse = std::min(cost_.step.seconds, std::max(cost_.seconds_without_reuse, least));
+  }
+
+  /// Collectives join all ranks in each step, and so it takes as long as it does on the slowest.
+  void wait_for_slowest() {
+    const double longer = cost_.machine.rates.jitter * largest_of(cost_.ranks);
+    cost_.slowest = longer * cost_.step.seconds;
+    cost_.step.seconds += cost_.slowest;
+    cost_.step.exposed += cost_.slowest;
+    cost_.seconds_without_reuse *= 1 + longer;
   }
 
   /// The other ranks of the stage hold and send the same.
@@ -231,6 +258,31 @@ class Compiler {
   std::vector<program::Program> stages_;  ///< of a pipeline: a rank's of each
 };
 
+/// What is known before anything is compiled.
+Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
+  Cost cost;
+  if (options.any_batch) {
+    cost.deck = deck_of(q, more);
+    take_any_batch(cost.deck, q);
+  } else {
+    cost.deck = resolved_deck(q, more);
+  }
+  REQUIRE(cost.deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it",
+          q.deck);
+  cost.ranks = q.ranks;
+  cost.machine = machine_for(q, cost.deck);
+  return cost;
+}
+
+/// Whether the strategies of both decks, which have all else in common, cut nothing, and so come to the same
+/// Programs.
+bool cut_nothing(const Cost& a, const Cost& b) {
+  const program::JobSpec x = job_spec(a.deck, a.machine.target), y = job_spec(b.deck, b.machine.target);
+  return x.mesh == y.mesh && x.mesh.size(state_axes) == 1 &&
+         x.units.persistence_threshold == y.units.persistence_threshold &&
+         x.sharding.secondary_shards == y.sharding.secondary_shards;
+}
+
 }  // namespace
 
 config::Deck resolved_deck(const Question& q, const std::vector<std::string>& more) {
@@ -262,35 +314,6 @@ std::string active_note(std::int64_t active, std::int64_t parameters) {
 double Cost::mfu() const {
   return flops_per_token * tokens_per_second() / (ranks * machine.peak_flops);
 }
-
-namespace {
-
-/// What is known before anything is compiled.
-Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
-  Cost cost;
-  if (options.any_batch) {
-    cost.deck = deck_of(q, more);
-    take_any_batch(cost.deck, q);
-  } else {
-    cost.deck = resolved_deck(q, more);
-  }
-  REQUIRE(cost.deck.model.vocab_size > 0, "{}: model.vocab_size is not known without the data: give it",
-          q.deck);
-  cost.ranks = q.ranks;
-  cost.machine = machine_for(q, cost.deck);
-  return cost;
-}
-
-/// Whether the strategies of both decks, which have all else in common, cut nothing, and so come to the same
-/// Programs.
-bool cut_nothing(const Cost& a, const Cost& b) {
-  const program::JobSpec x = job_spec(a.deck, a.machine.target), y = job_spec(b.deck, b.machine.target);
-  return x.mesh == y.mesh && x.mesh.size(state_axes) == 1 &&
-         x.units.persistence_threshold == y.units.persistence_threshold &&
-         x.sharding.secondary_shards == y.sharding.secondary_shards;
-}
-
-}  // namespace
 
 Cost cost_of(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
   Cost cost = cost_to_compile(q, more, options);
@@ -352,41 +375,6 @@ std::optional<Cost> cost_if_legal(const Question& q, const std::vector<std::stri
   } catch (const Error&) {
     return std::nullopt;
   }
-}
-
-double snapshots_on_node(const Cost& c) {
-  if (c.deck.checkpoint.memory_copies == 0) return 0;
-  const int ranks = std::min(c.ranks, c.machine.ranks_per_node);
-  std::int64_t largest = 0;
-  for (const RankMemory& memory : c.memory) largest = std::max(largest, copied_bytes(memory));
-  const std::int64_t of_node = largest * ranks;
-  return static_cast<double>(snapshot_bytes(of_node, c.ranks > ranks ? of_node : 0, ranks));
-}
-
-double checkpoints_on_node(const Cost& c) {
-  return static_cast<double>(checkpoint_room) * std::min(c.ranks, c.machine.ranks_per_node);
-}
-
-bool knows_its_machine(const Cost& c) {
-  return !c.machine.peak_assumed || c.machine.device_memory > 0;
-}
-
-bool knows_its_time(const Cost& c) {
-  return c.deck.run.epochs == 0 && knows_its_machine(c);
-}
-
-Verdict verdict_of(const Cost& c) {
-  const Machine& m = c.machine;
-  const auto held = [&](program::Tier tier) { return static_cast<double>(c.largest(tier).total(tier)); };
-  const double device = held(program::Tier::device) + m.outside_memory, host = held(program::Tier::host);
-  const double on_node = std::min(c.ranks, m.ranks_per_node);
-  Verdict v;
-  v.device_limit = m.device_memory;
-  v.node_limit = m.host_memory;
-  v.device_needed = device;
-  v.node_needed =
-      on_node * (m.device_memory > 0 ? host : host + device) + checkpoints_on_node(c) + snapshots_on_node(c);
-  return v;
 }
 
 }  // namespace ztrain::plan

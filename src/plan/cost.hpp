@@ -7,10 +7,10 @@
 
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
-#include "plan/machine.hpp"
 #include "plan/memory.hpp"
+#include "plan/rates/machine.hpp"
+#include "plan/rates/traffic.hpp"
 #include "plan/step_time.hpp"
-#include "plan/traffic.hpp"
 
 namespace ztrain::plan {
 
@@ -18,6 +18,7 @@ namespace ztrain::plan {
 struct Limits {
   std::optional<int> ranks_per_node;
   std::optional<double> device_memory, host_memory, outside_memory;  ///< bytes
+  std::string machine;           ///< machine file or preset; "": the deck's
   std::optional<Target> target;  ///< of a run that asks: its CPU ranks hold all in their node's memory
 };
 
@@ -84,7 +85,9 @@ struct Cost {
   int extrapolated_from = 0;
   std::vector<RankMemory> memory;  ///< of the first rank of each pipeline stage: the others hold the same
   Simulation step;                 ///< of the rank that takes longest
-  std::vector<StageCost> stages;   ///< of a pipeline; else none
+  /// Seconds of that step for which all wait because ranks differ in speed: the slowest of N.
+  double slowest = 0;
+  std::vector<StageCost> stages;  ///< of a pipeline; else none
   /// Seconds of that step if no bytes were reused: with the dependencies of data alone.
   double seconds_without_reuse = 0;
   std::vector<TrafficRow> traffic;        ///< of rank 0

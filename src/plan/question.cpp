@@ -2,6 +2,7 @@
 
 #include "config/fields/fields.hpp"
 #include "config/text/load.hpp"
+#include "config/validate/validate.hpp"
 #include "plan/cost.hpp"
 
 namespace ztrain::plan {
@@ -25,17 +26,30 @@ std::vector<std::string> without_paths() {
 }  // namespace
 
 config::Deck deck_of(const Question& q, const std::vector<std::string>& more) {
-  std::vector<std::string> overrides = q.overrides;
-  overrides.insert(overrides.end(), more.begin(), more.end());
   const std::vector<std::string> paths = without_paths();
-  overrides.insert(overrides.end(), paths.begin(), paths.end());
-  config::Deck deck = config::load_deck(q.deck, overrides, config::Files::elsewhere);
+  const auto load = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), q.overrides.begin(), q.overrides.end());
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    overrides.insert(overrides.end(), paths.begin(), paths.end());
+    return config::load_deck(q.deck, overrides, config::Files::elsewhere);
+  };
+  config::Deck deck = load({});
+  if (const std::string& machine = q.limits.machine.empty() ? deck.cluster.machine : q.limits.machine;
+      !machine.empty()) {
+    // What the deck gives itself stays, but for the preset in whose place the user asks for another machine.
+    std::vector<std::string> known = read_rates(machine).cluster;
+    std::erase_if(known, [&](const std::string& setting) {
+      const std::string key = setting.substr(0, setting.find('='));
+      return config::is_explicit(deck, key) && (key != "cluster.preset" || q.limits.machine.empty());
+    });
+    deck = load(std::move(known));
+  }
   if (deck.model.vocab_size == 0) deck.model.vocab_size = q.vocabulary;
   return deck;
 }
 
 Machine machine_for(const Question& q, const config::Deck& deck) {
-  Machine m = machine_of(deck);
+  Machine m = machine_of(deck, q.limits.machine.empty() ? deck.cluster.machine : q.limits.machine, q.ranks);
   m.ranks_per_node = q.limits.ranks_per_node.value_or(m.ranks_per_node);
   m.device_memory = q.limits.device_memory.value_or(m.device_memory);
   m.device_assumed = m.device_assumed && !q.limits.device_memory;

@@ -12,7 +12,9 @@
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
+#include "plan/published.hpp"
 #include "plan/report_parts.hpp"
+#include "plan/save_interval.hpp"
 #include "plan/zero_paper.hpp"
 
 namespace ztrain::plan {
@@ -255,8 +257,34 @@ std::string run_line(const Cost& c) {
                             "check` reads them and says it",
                             lasts(1e9 / c.tokens_per_step()), c.deck.run.epochs));
   const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
-  return line("run", fmt::format("{}, without evaluations and saves: {} steps, {} tokens", lasts(steps),
-                                 grouped(steps), format_count(steps * c.tokens_per_step())));
+  return line("run", fmt::format("{}, {} {}-hours, without evaluations and saves: {} steps, {} tokens",
+                                 lasts(steps), grouped(std::ceil(steps * c.step.seconds * c.ranks / 3600)),
+                                 device_kind(c.machine.target), grouped(steps),
+                                 format_count(steps * c.tokens_per_step())));
+}
+
+/// What others measured that comes nearest.
+std::string published_line(const Cost& c) {
+  const auto near = nearest_published(c);
+  return near ? line("published", fmt::format("{} tokens/s per rank: {} ({} parameters, sequences of {})",
+                                              grouped(near->tokens), near->source,
+                                              format_count(near->parameters), grouped(near->sequence)))
+              : "";
+}
+
+/// When to save, and what that assumes.
+std::string interval_lines(const Cost& c) {
+  if (!knows_its_time(c) || c.machine.target == Target::cpu) return "";
+  const SaveInterval s = save_interval(c);
+  return line("",
+              fmt::format(
+                  "proposed: --checkpoint.interval={:.0f}, every {}: saves and repeated steps then take {} "
+                  "of the time,",
+                  std::max(1.0, std::round(s.best / c.step.seconds)), format_duration(s.best),
+                  percent(s.lost))) +
+         line("", fmt::format("if a save takes {} ({} for each node) and a node fails once in {:.0f} days",
+                              format_duration(s.save), size(c.machine.rates.nodes.write) + "/s",
+                              c.machine.rates.nodes.between_failures / 86400));
 }
 
 std::string time_section(const Plan& plan) {
@@ -277,6 +305,7 @@ std::string time_section(const Plan& plan) {
   text += line("step", fmt::format("{}: {} tokens/s, {} per rank, MFU {}", seconds(s.seconds),
                                    grouped(c.tokens_per_second()), grouped(c.tokens_per_second() / c.ranks),
                                    percent(c.mfu())));
+  text += published_line(c);
   text += run_line(c);
   ByAction communicating{};
   for (std::size_t i = 0; i < s.busy.size(); ++i)
@@ -320,6 +349,7 @@ std::string verdict_section(const Cost& c) {
   if (const double snapshots = snapshots_on_node(c); snapshots > 0)
     text += line("", fmt::format("{} of it for snapshots (checkpoint.memory_copies)", size(snapshots)));
   text += line("checkpoints", config::saving_summary(c.deck, c.checkpoint_bytes));
+  text += interval_lines(c);
   const auto on_nvme = static_cast<double>(c.largest(Tier::nvme).total(Tier::nvme));
   if (on_nvme > 0)
     text += line("node, NVMe", fmt::format("{} needed; a run reserves it when it starts",

@@ -53,7 +53,8 @@ Json json_of(const Machine& m) {
           {"latency", m.latency},
           {"launch", m.launch},
           {"multiprocessors", m.multiprocessors},
-          {"computing_share", m.computing_share}};
+          {"computing_share", m.computing_share},
+          {"sources", m.rates.sources}};
 }
 
 Json model_json(const Cost& c) {
@@ -143,6 +144,7 @@ Json time_json(const Cost& c) {
           {"flops_per_rank", s.flops},
           {"busy_seconds", busy_json(s)},
           {"exposed_seconds", s.exposed},
+          {"slowest_rank_seconds", c.slowest},
           {"exposed_by_seconds", by_action(s.exposed_by)},
           {"critical_path_seconds", by_action(s.critical_by)},
           {"seconds_without_reuse", c.seconds_without_reuse},

@@ -294,7 +294,7 @@ program::JobSpec evaluation_spec(const config::Deck& deck, Target on) {
   return spec;
 }
 
-model::Graph training_graph(const config::Deck& deck) {
+model::Graph training_graph(const config::Deck& deck, std::int64_t likelihoods) {
   model::Request request;
   request.tokens = tokens_of(deck);
   request.compute = deck.precision.parameters;
@@ -312,9 +312,11 @@ model::Graph training_graph(const config::Deck& deck) {
   request.label_smoothing = deck.loss.label_smoothing;
   request.head_z_loss = deck.loss.z_loss;
   if (const config::Preference& p = deck.preference; p.is_on())
-    request.pairs = {
-        deck.batch.micro * sequence_slots(deck.data.sequence),
-        {p.loss_type, p.beta, p.label_smoothing, p.simpo_gamma, p.desirable_weight, p.undesirable_weight}};
+    request.pairs = {deck.batch.micro * sequence_slots(deck.data.sequence),
+                     {p.loss_type, p.beta, p.label_smoothing, p.simpo_gamma, p.desirable_weight,
+                      p.undesirable_weight, p.center_rewards}};
+  if (deck.distillation.is_on()) request.distillation = {deck.distillation.top_k, deck.distillation.weight};
+  request.likelihoods = likelihoods;
   return program::model_graph(deck, request);
 }
 

@@ -18,8 +18,8 @@ program::JobSpec job_spec(const config::Deck& deck, Target target);
 /// weights in precision.parameters, and has room for every row that experts may get.
 program::JobSpec evaluation_spec(const config::Deck& deck, Target on);
 
-/// The model on one micro-batch. deck.model.vocab_size must be known.
-model::Graph training_graph(const config::Deck& deck);
+/// The model on one micro-batch. deck.model.vocab_size must be known. likelihoods: as model::Request.
+model::Graph training_graph(const config::Deck& deck, std::int64_t likelihoods = 0);
 
 /// Returns the model's logits on so many tokens, of the one at input `index`. capacity: positions that a
 /// sequence may have at most.

@@ -1,15 +1,13 @@
 #include "plan/step_time.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <deque>
 #include <functional>
 #include <iterator>
 #include <map>
 
 #include "base/error.hpp"
-#include "base/shape.hpp"
-#include "kernels/elementwise/record.hpp"
+#include "plan/rates/op_time.hpp"
 #include "program/loops/repeat.hpp"
 
 namespace ztrain::plan {
@@ -19,49 +17,12 @@ using program::Op;
 using program::OpId;
 using program::Program;
 using program::Stream;
-using program::Tier;
-using BytesByTier = std::array<double, program::tier_count>;
-
-double memory_seconds(const Program& p, const Op& op, const Machine& m) {
-  const BytesByTier bytes = bytes_touched(p, op);
-  const auto of = [&](Tier tier) { return bytes[static_cast<std::size_t>(tier)]; };
-  const double host = of(Tier::device) > 0 ? m.host_bandwidth : m.host_memory_bandwidth;
-  return std::max({of(Tier::device) / (m.memory_bandwidth * m.memory_efficiency), of(Tier::host) / host,
-                   of(Tier::nvme) / m.nvme_bandwidth});
-}
-
-/// What the host computes has a processor of its own only where others compute on a device.
-Stream stream_of(const Program& p, const Op& op) {
+/// What the host computes has a processor of its own only where others compute on a device. A rank that
+/// computes on cores moves its collectives itself, between kernels: nothing is side by side but messages
+/// between stages, for which it waits, and drives.
+Stream stream_of(const Program& p, const Op& op, const Machine& machine) {
+  if (machine.rates.cores > 0 && !is_message(op) && op.stream != Stream::io) return Stream::compute;
   return p.target == Target::cpu && op.stream == Stream::host ? Stream::compute : op.stream;
-}
-
-double compute_seconds(const Program& p, const Op& op, const Machine& m) {
-  if (op.flops == 0) return 0;
-  const bool fp8 = !op.inputs.empty() && is_fp8(p.tensor(op.inputs[0]).dtype);
-  const double speedup = fp8 ? m.fp8_speedup : 1;
-  return op.flops / (m.peak_flops * speedup * m.compute_efficiency * m.computing_share);
-}
-
-/// Between two ranks.
-double message_seconds(const Program& p, const Op& op, const Machine& m) {
-  const auto& ids = op.comm.kind == program::CommKind::send ? op.inputs : op.outputs;
-  const double bytes = ids.empty() ? 0.0 : static_cast<double>(p.tensor(ids[0]).bytes());
-  return bytes / (stays_on_node(p, op, m.ranks_per_node) ? m.intra_node_bandwidth : m.inter_node_bandwidth) +
-         m.latency;
-}
-
-/// One after another: a tree over the members, or a shift's one message.
-int exchanges_of(const Op& op, int members) {
-  return op.comm.kind == program::CommKind::shift ? 1 : std::bit_width(static_cast<unsigned>(members - 1));
-}
-
-double collective_seconds(const Program& p, const Op& op, const GroupPlace& place, const Machine& m) {
-  if (place.members < 2) return 0;
-  double seconds = 0;
-  if (place.on_node > 1) seconds = static_cast<double>(op.comm.sent_bytes) / m.intra_node_bandwidth;
-  if (place.members > place.on_node)
-    seconds = std::max(seconds, bytes_out_of_node(p, op, place, m.ranks_per_node) / m.inter_node_bandwidth);
-  return seconds + m.latency * exchanges_of(op, place.members);
 }
 
 /// Messages between stages that are simulated together.
@@ -107,6 +68,22 @@ class Timetable {
     return slot;
   }
 
+  /// When work ends that begins at `start` and would take `length`, if it has `rate` of its speed while the
+  /// link is busy.
+  double end_beside(double start, double length, double rate) const {
+    auto next = busy_.upper_bound(start);
+    if (next != busy_.begin() && std::prev(next)->second.end > start) --next;
+    for (; next != busy_.end() && next->first < start + length; ++next) {
+      const double before = std::max(0.0, next->first - start), from = std::max(start, next->first);
+      length -= before;
+      const double busy = next->second.end - from;
+      if (length <= busy * rate) return from + length / rate;
+      length -= busy * rate;
+      start = next->second.end;
+    }
+    return start + length;
+  }
+
   /// Of a slot that is free. length > 0.
   void take(double start, double length, OpId op) {
     auto here = busy_.insert_or_assign(start, Busy{start + length, op}).first;
@@ -122,6 +99,18 @@ class Timetable {
     }
   }
 
+  /// What may overlap with what is there.
+  void join(double start, double length) {
+    double end = start + length;
+    auto next = busy_.upper_bound(start);
+    if (next != busy_.begin() && std::prev(next)->second.end >= start) --next;
+    while (next != busy_.end() && next->first <= end) {
+      start = std::min(start, next->first), end = std::max(end, next->second.end);
+      next = busy_.erase(next);
+    }
+    busy_.emplace(start, Busy{end, -1});
+  }
+
  private:
   struct Busy {
     double end;
@@ -134,14 +123,19 @@ class Clock {
  public:
   /// times: how often what is repeated is walked. messages: of the stages of a pipeline; null: a rank is
   /// simulated by itself, and what it sends and receives takes its time alone.
-  Clock(const Program& program, const Machine& machine, int times, Messages* messages = nullptr)
+  /// noted: gets the times of all ops; may be null.
+  Clock(const Program& program, const Machine& machine, int times, Messages* messages = nullptr,
+        program::StepTimes* noted = nullptr)
       : program_(program),
         machine_(machine),
         messages_(messages),
+        noted_(noted),
         issues_(program, times),
+        filled_(filled_rows(program)),
         end_(at(issues_.size()), 0),
         cause_(at(issues_.size()), -1) {
     last_.fill(-1);
+    if (noted_ != nullptr) noted_->ops.resize(end_.size());
   }
 
   Simulation run() {
@@ -166,7 +160,7 @@ class Clock {
 
   /// Whether it is known when all that comes before it ends.
   bool is_free(OpId id) {
-    const OpId tail = last_[static_cast<std::size_t>(stream_of(program_, issues_.op(id)))];
+    const OpId tail = last_[static_cast<std::size_t>(stream_of(program_, issues_.op(id), machine_))];
     bool known = tail < 0 || end_[at(tail)] != unknown;
     issues_.each_before(id, [&](OpId before) { known = known && end_[at(before)] != unknown; });
     return known;
@@ -174,7 +168,7 @@ class Clock {
 
   void step(OpId id) {
     const Op& op = issues_.op(id);
-    const Stream stream = stream_of(program_, op);
+    const Stream stream = stream_of(program_, op, machine_);
     OpId& tail = last_[static_cast<std::size_t>(stream)];
     if (stream != Stream::host) issued_ += machine_.launch;
     const double free = std::max(tail < 0 ? 0 : end_[at(tail)], issued_);
@@ -184,6 +178,7 @@ class Clock {
       if (end_[at(before)] > start) start = end_[at(before)], cause = before;
     });
     if (messages_ != nullptr && is_message(op)) {
+      note(id, tail, free, start, cause);
       cause_[at(id)] = cause;
       tail = id;
       return exchange(id, start);
@@ -191,18 +186,35 @@ class Clock {
     double seconds = 0;
     if (op.communicates() && !is_message(op)) {
       const GroupPlace& place = place_for(op);
-      seconds = collective_seconds(program_, op, place, machine_);
-      if (seconds > 0) occupy_links(place, seconds, id, start, cause);
+      const LinkSeconds links = collective_seconds(program_, op, place, machine_, filled_);
+      seconds = links.all();
+      if (seconds > 0) occupy_links(links, id, start, cause);
     } else {
-      seconds = duration_of(program_, op, machine_);
+      seconds = duration_of(program_, op, machine_, filled_);
+      if (stream == Stream::compute && machine_.rates.beside_collectives < 1)
+        seconds = links_.end_beside(start, seconds, machine_.rates.beside_collectives) - start;
     }
     if (stream == Stream::compute) expose_wait(free, start, cause);
+    note(id, tail, free, start, cause);
     if (messages_ != nullptr && seconds > 0) result_.work.add(issues_.action(id), start, start + seconds);
     end_[at(id)] = start + seconds;
     cause_[at(id)] = cause;
     tail = id;
     result_.busy[static_cast<std::size_t>(stream)][static_cast<std::size_t>(op.action.kind)] += seconds;
     result_.flops += op.flops;
+    if (stream == Stream::compute) (op.communicates() ? result_.moving : result_.computing) += seconds;
+  }
+
+  /// tail: the op before it on its stream. free: when that one has ended, and the host has issued this one.
+  void note(OpId id, OpId tail, double free, double start, OpId cause) {
+    if (noted_ == nullptr) return;
+    noted_->ops[at(id)] = {start, start, cause == tail ? -1 : cause};
+    if (stream_of(program_, issues_.op(id), machine_) != Stream::compute) return;
+    note_gap(program::GapKind::launch, id, tail < 0 ? 0 : end_[at(tail)], free);
+    note_gap(program::GapKind::wait, cause, free, start);
+  }
+  void note_gap(program::GapKind kind, OpId id, double begin, double end) {
+    if (noted_ != nullptr && end > begin) noted_->gaps.push_back({kind, id, begin, end});
   }
 
   void exchange(OpId id, double start) {
@@ -218,21 +230,24 @@ class Clock {
         seconds);
   }
 
-  /// From the first time at or after `start` at which all links that the group uses are free.
-  void occupy_links(const GroupPlace& place, double seconds, OpId id, double& start, OpId& cause) {
-    std::array<Timetable*, 2> used{};
-    if (place.on_node > 1) used[0] = &in_node_;
-    if (place.members > place.on_node) used[1] = &out_of_node_;
+  /// From the first time at or after `start` at which all links that it uses are free, each for as long as
+  /// its bytes take. The latency is that of the slower one.
+  void occupy_links(const LinkSeconds& times, OpId id, double& start, OpId& cause) {
+    const bool leaves = times.network > 0;
+    const std::array<std::pair<Timetable*, double>, 2> used{
+        std::pair{&in_node_, times.node + (leaves ? 0 : times.latency)},
+        std::pair{&out_of_node_, leaves ? times.network + times.latency : 0}};
     for (bool moved = true; moved;) {
       moved = false;
-      for (const Timetable* link : used) {
-        if (link == nullptr) continue;
+      for (const auto& [link, seconds] : used) {
+        if (seconds <= 0) continue;
         const Timetable::Slot slot = link->earliest(start, seconds);
         if (slot.start > start) start = slot.start, cause = slot.after, moved = true;
       }
     }
-    for (Timetable* link : used)
-      if (link != nullptr) link->take(start, seconds, id);
+    for (const auto& [link, seconds] : used)
+      if (seconds > 0) link->take(start, seconds, id);
+    if (machine_.rates.beside_collectives < 1) links_.join(start, times.all());
   }
 
   void expose(double seconds, OpId waited_for) {
@@ -259,6 +274,9 @@ class Clock {
     const OpId computed = last_[static_cast<std::size_t>(Stream::compute)];
     const auto id = static_cast<OpId>(latest - end_.begin());
     expose(*latest - (computed < 0 ? 0 : end_[at(computed)]), id);
+    note_gap(program::GapKind::wait, id, computed < 0 ? 0 : end_[at(computed)], *latest);
+    if (noted_ != nullptr)
+      for (std::size_t op = 0; op < end_.size(); ++op) noted_->ops[op].end = end_[op];
     for (OpId op = id; op >= 0; op = cause_[at(op)]) {
       const double start = cause_[at(op)] < 0 ? 0 : end_[at(cause_[at(op)])];
       result_.critical.push_back(op);
@@ -277,14 +295,17 @@ class Clock {
   const Program& program_;
   const Machine& machine_;
   Messages* messages_;
+  program::StepTimes* noted_;
   OpId next_ = 0;
-  double issued_ = 0;        ///< when the host has issued what came so far
-  program::Issues issues_;   ///< an OpId here is a place among them
+  double issued_ = 0;       ///< when the host has issued what came so far
+  program::Issues issues_;  ///< an OpId here is a place among them
+  FilledRows filled_;
   std::vector<double> end_;  ///< by op
   std::vector<OpId> cause_;  ///< the op whose end let it start
   std::array<OpId, program::stream_count> last_{};
   std::map<std::uint32_t, GroupPlace> places_;  ///< by axes
   Timetable in_node_, out_of_node_;             ///< links of this rank
+  Timetable links_;                             ///< any of them
   Simulation result_;
 };
 
@@ -296,6 +317,8 @@ Simulation extrapolate(const Simulation& a, const Simulation& b, int fewer, int 
   Simulation s = b;
   s.seconds = line(a.seconds, b.seconds);
   s.flops = line(a.flops, b.flops);
+  s.computing = line(a.computing, b.computing);
+  s.moving = line(a.moving, b.moving);
   s.exposed = line(a.exposed, b.exposed);
   const auto lines = [&](ByAction& to, const ByAction& x, const ByAction& y) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = line(x[i], y[i]);
@@ -308,37 +331,14 @@ Simulation extrapolate(const Simulation& a, const Simulation& b, int fewer, int 
 
 }  // namespace
 
-// A workspace is a reservation; padding is cleared piece by piece.
-BytesByTier bytes_touched(const Program& p, const Op& op) {
-  BytesByTier bytes{};
-  if (op.type == program::Release::op) return bytes;
-  if (op.type == program::ZeroGaps::op) {
-    const program::Tensor& t = p.tensor(op.outputs[0]);
-    for (const program::Elements& gap : record_of<program::ZeroGaps>(op.attributes).gaps)
-      bytes[static_cast<std::size_t>(t.tier)] += static_cast<double>(gap.count * size_of(t.dtype));
-    return bytes;
-  }
-  for (const auto* ids : {&op.inputs, &op.outputs})
-    for (const program::TensorId id : *ids) {
-      const program::Tensor& t = p.tensor(id);
-      if (t.category == program::Category::workspace) continue;
-      bytes[static_cast<std::size_t>(p.tensor(p.storage(id)).tier)] += static_cast<double>(t.bytes());
-    }
-  return bytes;
-}
-
-double duration_of(const Program& p, const Op& op, const Machine& m) {
-  if (!op.communicates()) return std::max(compute_seconds(p, op, m), memory_seconds(p, op, m));
-  if (is_message(op)) return message_seconds(p, op, m);
-  const GroupPlace place = place_of(Coordinate(p.mesh, p.rank), op.comm.axes, m.ranks_per_node);
-  return collective_seconds(p, op, place, m);
-}
-
-std::vector<Simulation> simulate_stages(const std::vector<const Program*>& programs, const Machine& machine) {
+std::vector<Simulation> simulate_stages(const std::vector<const Program*>& programs, const Machine& machine,
+                                        std::vector<program::StepTimes>* times) {
   Messages messages;
   std::deque<Clock> clocks;
-  for (const Program* program : programs)
-    clocks.emplace_back(*program, machine, program->repeat.times, &messages);
+  if (times != nullptr) times->resize(programs.size());
+  for (std::size_t s = 0; s < programs.size(); ++s)
+    clocks.emplace_back(*programs[s], machine, programs[s]->repeat.times, &messages,
+                        times == nullptr ? nullptr : &times->at(s));
   for (bool moves = true; moves;) {
     moves = false;
     for (Clock& clock : clocks) moves = clock.advance() || moves;

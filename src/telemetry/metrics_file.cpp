@@ -65,8 +65,8 @@ void add_pairs(nlohmann::ordered_json& line, const std::optional<PairsRecord>& p
   line["rewards_rejected"] = pairs->rejected_reward;
   line["rewards_margins"] = pairs->margin;
   line["rewards_accuracies"] = pairs->accuracy;
-  line["logps_chosen"] = pairs->chosen_logp;
-  line["logps_rejected"] = pairs->rejected_logp;
+  if (pairs->chosen_logp) line["logps_chosen"] = *pairs->chosen_logp;
+  if (pairs->rejected_logp) line["logps_rejected"] = *pairs->rejected_logp;
   if (pairs->kl) line["kl"] = *pairs->kl;
 }
 
@@ -182,12 +182,16 @@ std::string MetricsFile::write(const StepRecord& r) {
     if (r.experts->rerun) line["rerun"] = *r.experts->rerun;
   }
   add_pairs(line, r.pairs);
+  if (r.distillation) {
+    line["ce_loss"] = r.distillation->entropy;
+    line["distillation_loss"] = r.distillation->divergence;
+  }
   return append(std::move(line));
 }
 
 std::string MetricsFile::write(const EvaluationRecord& r) {
   nlohmann::ordered_json line = {{"step", r.step}, {"validation_loss", r.validation_loss}};
-  line["perplexity"] = std::exp(r.validation_loss);
+  if (!r.pairs) line["perplexity"] = std::exp(r.validation_loss);
   line["epoch"] = r.epoch;
   line["tokens"] = r.tokens;
   if (r.sets.size() > 1)

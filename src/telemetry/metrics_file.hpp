@@ -38,9 +38,15 @@ struct ExpertsRecord {
 
 /// Means over pairs of answers, by TRL's names.
 struct PairsRecord {
-  double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0, chosen_logp = 0, rejected_logp = 0;
-  std::optional<double> pairs{};  ///< pairs, or answers with labels, of the step
-  std::optional<double> kl{};     ///< of kto
+  double chosen_reward = 0, rejected_reward = 0, margin = 0, accuracy = 0;
+  std::optional<double> chosen_logp{}, rejected_logp{};  ///< nothing for a reward model
+  std::optional<double> pairs{};                         ///< pairs, or answers with labels, of the step
+  std::optional<double> kl{};                            ///< of kto
+};
+
+/// Means over tokens of a loss against a teacher.
+struct DistillationRecord {
+  double entropy = 0, divergence = 0;
 };
 
 /// Numbers of one step. NaN and infinities are written as null.
@@ -54,9 +60,10 @@ struct StepRecord {
   PhaseSeconds seconds;
   /// bytes that this rank sent in this step, by axes ("shard")
   std::vector<std::pair<std::string, std::int64_t>> bytes_sent;
-  std::int64_t peak_bytes = 0;             ///< resident bytes, largest so far
-  std::optional<ExpertsRecord> experts{};  ///< nothing in models without experts
-  std::optional<PairsRecord> pairs{};      ///< nothing unless the loss is on pairs of answers
+  std::int64_t peak_bytes = 0;                       ///< resident bytes, largest so far
+  std::optional<ExpertsRecord> experts{};            ///< nothing in models without experts
+  std::optional<PairsRecord> pairs{};                ///< nothing unless the loss is on pairs of answers
+  std::optional<DistillationRecord> distillation{};  ///< nothing without a teacher
 };
 
 struct EvaluationRecord {

@@ -7,17 +7,21 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "checkpoint/hf/export_folder.hpp"
 #include "config/adapters.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/peft_config.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/hf/special_tokens.hpp"
+#include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
 #include "files/file.hpp"
 #include "job/progress.hpp"
@@ -62,9 +66,21 @@ std::string tokenizer_folder(const config::Model& m, const std::string& recorded
   return other ? m.tokenizer_folder : m.from;
 }
 
+std::vector<checkpoint::SideFile> tokenizer_files(const config::Model& m, const std::string& recorded) {
+  std::vector<checkpoint::SideFile> files;
+  const std::string folder = tokenizer_folder(m, recorded);
+  for (const char* name : companions)
+    if (auto companion = text_in(folder, name)) files.push_back({name, std::move(*companion)});
+  return files;
+}
+
 DType dtype_of(const config::Deck& deck, const std::string& given) {
   if (given != "auto") return dtype_from(given);
   return deck.precision.parameters == DType::f64 ? DType::f32 : deck.precision.parameters;
+}
+
+config::HfHead head_of(const config::Deck& deck) {
+  return is_reward_loss(deck.preference.loss_type) ? config::HfHead::reward : config::HfHead::words;
 }
 
 /// Returns config.json, generation_config.json if ids of special tokens are known, and the tokenizer's files.
@@ -76,21 +92,33 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   const double stretched =
       m.rope_scaling == "llama3" ? m.rope_factor * static_cast<double>(m.rope_original_max_position) : 0;
   const auto positions = std::max(deck.data.sequence, static_cast<std::int64_t>(stretched));
-  std::vector<checkpoint::SideFile> files{{"config.json", config::hf_config(m, dtype, positions)}};
+  std::vector<checkpoint::SideFile> files{
+      {"config.json", config::hf_config(m, dtype, positions, head_of(deck))}};
   constexpr const char* generation = "generation_config.json";
   auto text = config::generation_config(m, files.front().text, text_in(m.from, generation));
   if (!text.empty()) files.push_back({generation, std::move(text)});
-  const std::string folder = tokenizer_folder(m, tokenizer);
-  for (const char* name : companions)
-    if (auto companion = text_in(folder, name)) files.push_back({name, std::move(*companion)});
+  for (auto& file : tokenizer_files(m, tokenizer)) files.push_back(std::move(file));
   return files;
 }
 
-/// Returns the Hugging Face model that adapters belong to, or "" if the run did not start from one. base:
-/// model.base of the run, which started from PEFT's folder.
-std::string adapters_base(const nlohmann::json& metadata, const std::string& base) {
-  const std::string origin = metadata.value("model_from", "");
-  return !base.empty() ? base : metadata.value("started_from", origin) == origin ? origin : "";
+/// Returns the Hugging Face model that adapters belong to, or "" if it is not known. A run that started from
+/// a checkpoint with adapters has gone on with these, beside the model of that checkpoint.
+std::string adapters_base(nlohmann::json metadata, config::Deck deck) {
+  std::set<std::string> seen;  // A later run may have taken the place of a checkpoint.
+  while (deck.lora.rank > 0) {
+    const std::string origin = metadata.value("model_from", ""),
+                      from = metadata.value("started_from", origin);
+    if (!deck.model.base.empty()) return deck.model.base;
+    if (from == origin) return origin;
+    if (!config::is_checkpoint(from) || !seen.insert(from).second) return "";
+    try {
+      metadata = checkpoint::read_metadata(from);
+      deck = job::deck_of(metadata, from);
+    } catch (const Error&) {
+      return "";  // The export needs nothing else of it.
+    }
+  }
+  return "";
 }
 
 struct PreparedExport {
@@ -104,9 +132,7 @@ PreparedExport prepare_merge(const ExportRequest& request, int rank) {
           request.checkpoint);
   // The deck has no data: only its model is read.
   config::Deck deck =
-      config::parse_deck("", request.checkpoint,
-                         {R"(data.train=["none"])", "data.sequence=1", "batch.global=1", "run.steps=1",
-                          "model.from=" + request.checkpoint, "model.base=" + request.base});
+      config::parse_deck("", request.checkpoint, config::settings_to_read(request.checkpoint, request.base));
   PreparedExport p;
   for (const model::Parameter& parameter : plan::training_graph(deck).parameters)
     p.options.parameters.push_back({.name = parameter.name,
@@ -131,6 +157,10 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   if (config::is_peft_folder(request.checkpoint)) return prepare_merge(request, rank);
   job::require_checkpoint(request.checkpoint);
   const auto metadata = checkpoint::read_metadata(request.checkpoint);
+  REQUIRE(request.base.empty() || request.content == ExportContent::model,
+          "--base: adapters are exported alone (--adapter) without the weights beside them: leave it out");
+  REQUIRE(request.base.empty() || metadata.contains(checkpoint::frozen_key), "{}",
+          job::unneeded_base(request.checkpoint));
   config::Deck deck = job::deck_of(metadata, request.checkpoint);
   std::string tokenizer;  // hash
   if (rank == 0) {
@@ -145,10 +175,10 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   p.options.content = request.content;
   p.options.keys = request.keys;
   p.options.architecture = &config::find_architecture(deck.model.family);
-  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.lora.rslora,
-                        adapters_base(metadata, deck.model.base)};
+  p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.lora.rslora, adapters_base(metadata, deck)};
   p.options.base = request.base;
-  if (request.content == ExportContent::model) p.files = model_files(deck, p.options.dtype, tokenizer);
+  p.files = request.content == ExportContent::model ? model_files(deck, p.options.dtype, tokenizer)
+                                                    : tokenizer_files(deck.model, tokenizer);
   return p;
 }
 
@@ -163,7 +193,7 @@ std::string summary(const ExportRequest& request, const PreparedExport& p, const
                     double seconds) {
   std::vector<std::string> names;
   for (const auto& file : p.files) names.push_back(file.name);
-  if (request.content == ExportContent::adapters) names.emplace_back("adapter_config.json");
+  if (request.content == ExportContent::adapters) names.insert(names.begin(), "adapter_config.json");
   const auto bytes = static_cast<double>(done.bytes);
   return fmt::format("{}: {} tensors, {} of {} in {}, and {}{}\n",
                      checkpoint::ExportFolder::final_path(request.to).string(), done.tensors,
@@ -221,7 +251,8 @@ void require_exportable(const config::Deck& deck) {
   if (c.export_adapter && deck.lora.rank > 0) require_own_modules(deck);
   try {
     checkpoint::require_new_folder(c.export_to, deck_keys);
-    if (!c.export_adapter) config::hf_config(deck.model, dtype_of(deck, c.export_dtype), deck.data.sequence);
+    if (!c.export_adapter)
+      config::hf_config(deck.model, dtype_of(deck, c.export_dtype), deck.data.sequence, head_of(deck));
   } catch (const Error& e) {
     fail("checkpoint.export: {}", e.what());
   }

@@ -39,6 +39,13 @@ bool FrozenWeights::is_needed() const {
                              [](const ParameterShape& p) { return !p.trainable; });
 }
 
+checkpoint::QuantizedNames FrozenWeights::quantized() const {
+  checkpoint::QuantizedNames quantized{config::weight_form(run_.deck.lora)};
+  for (const ParameterShape& p : run_.worker.job().layout.parameters())
+    if (p.quantized) quantized.names.insert(p.name);
+  return quantized;
+}
+
 std::vector<checkpoint::StateShard> FrozenWeights::shards() const {
   std::vector<checkpoint::StateShard> shards = run_.worker.state(false);
   std::erase_if(shards, [&](const checkpoint::StateShard& shard) {
@@ -57,9 +64,7 @@ checkpoint::FrozenBase FrozenWeights::noted(const std::string& from,
                               .leaves_head = options.leaves_head,
                               .added = options.added,
                               .base = options.base,
-                              .quantized = {config::weight_form(run_.deck.lora)}};
-  for (const ParameterShape& p : run_.worker.job().layout.parameters())
-    if (p.quantized) base.quantized.names.insert(p.name);
+                              .quantized = quantized()};
   set_hashes(base, checkpoint::Group::world(), run_.worker.job().layout.parameters(), hashes,
              [](const ParameterShape& p) { return !p.trainable; });
   return base;
@@ -102,6 +107,21 @@ std::int64_t FrozenWeights::quantize() {
       },
       decoded);
   return elements * size_of(computed);
+}
+
+void FrozenWeights::start_magnitudes(const checkpoint::Imported& imported) {
+  const auto& lacking = imported.absent;
+  if (std::ranges::none_of(lacking, [](const auto& p) { return !config::magnitude_of(p).empty(); })) return;
+  const telemetry::Phase phase(run_.console, "measuring rows of the weights",
+                               [this] { return run_.worker.position(); });
+  run_.session.agree("measuring rows of the weights", [&] {
+    const auto& parameters = run_.worker.job().layout.parameters();
+    const checkpoint::ReadParameter read = checkpoint::open_elements(
+        run_.deck.model.from, parameters, checkpoint::import_options(run_.deck), quantized());
+    run_.worker.write_row_norms([&](int parameter, std::int64_t begin, std::int64_t count, float* to) {
+      read(parameters[at(parameter)].name, begin, count, to);
+    });
+  });
 }
 
 void FrozenWeights::drawn() {

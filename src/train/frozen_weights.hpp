@@ -24,6 +24,8 @@ class FrozenWeights {
   /// model.from or drawn ones, and adds up their hashes. Returns the bytes of the folder that this rank has
   /// read.
   std::int64_t quantize();
+  /// Collective. Gives magnitudes (lora.dora) that model.from lacks the norms of the rows of its weights.
+  void start_magnitudes(const checkpoint::Imported& imported);
   /// Collective. Notes the hashes of weights that were drawn.
   void drawn();
   /// Collective, after the shards of a checkpoint were filled. Reads or draws those that it does not hold
@@ -34,6 +36,7 @@ class FrozenWeights {
 
  private:
   bool is_needed() const;
+  checkpoint::QuantizedNames quantized() const;
   std::vector<checkpoint::StateShard> shards() const;
   checkpoint::FrozenBase noted(const std::string& from, const checkpoint::ValueHashes& hashes) const;
   checkpoint::FrozenBase read_again();

@@ -35,7 +35,12 @@ void make_writable(const std::filesystem::path& folder, const char* key) {
               ? "it is a symbolic link to what is no folder"
               : error.message());
   const std::filesystem::path probe = folder / probe_name;
-  write_text(probe, "ztrain\n", key);
+  try {
+    write_text(probe, "ztrain\n", key);
+  } catch (const Error&) {
+    std::filesystem::remove(probe, error);  // A full disk takes the name, and not the text.
+    throw;
+  }
   std::filesystem::remove(probe, error);
 }
 

@@ -17,7 +17,7 @@ namespace ztrain::train {
 /// Names of files that a run keeps in its folders besides checkpoints and metrics.
 constexpr const char *lock_name = ".lock", *probe_name = ".ztrain_write_test",
                      *resolved_deck_name = "deck.resolved.toml", *places_name = ".places",
-                     *timeline_name = "timeline.json";
+                     *timeline_name = "timeline.json", *trace_folder_name = "trace";
 
 /// Creates a folder and proves that files can be written in it. Errors name `key`, which the user set. Throws
 /// Error.

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/shape.hpp"
+#include "base/text.hpp"
 #include "data/rows/batch_part.hpp"
 #include "data/rows/pair_rows.hpp"
 #include "files/hdf5_file.hpp"
@@ -36,6 +37,10 @@ std::vector<ReferenceTable> reference_tables(const data::Datasets& sets) {
   for (std::size_t i = 0; i < sets.validation.size(); ++i)
     add(sets.validation[i], fmt::format("validation.{}", i));
   return tables;
+}
+
+const char* unit_of(const Run& run) {
+  return find_pair_loss(run.deck.preference.loss_type).labelled ? "answer" : "pair";
 }
 
 std::string hash_of_tables(const std::vector<ReferenceTable>& tables) {
@@ -97,8 +102,8 @@ void compute_tables(Run& run, const std::vector<ReferenceTable>& tables) {
     runtime::sum_over_ranks(run.session, values);
     *table.values = std::move(values);
   }
-  run.print("reference: the model as it is now, log-probabilities of {} pairs ({:.1f} s)\n", pairs,
-            now() - start);
+  run.print("reference: the model as it is now, log-probabilities of {} ({:.1f} s)\n",
+            count_text(pairs, unit_of(run)), now() - start);
 }
 
 void write_tables(const std::vector<ReferenceTable>& tables, const std::filesystem::path& path) {
@@ -120,17 +125,20 @@ void write_tables(const std::vector<ReferenceTable>& tables, const std::filesyst
 
 void read_tables(const Run& run, const std::vector<ReferenceTable>& tables,
                  const std::filesystem::path& path) {
-  REQUIRE(
-      std::filesystem::is_regular_file(path),
-      "run.output: '{}' is not there. It holds the log-probabilities of the reference model, from which the "
-      "run goes on: copy it from the run's first output folder",
-      path.string());
+  std::error_code unknown;
+  REQUIRE(std::filesystem::is_regular_file(path, unknown),
+          "run.output: '{}' {}. It holds the log-probabilities of the reference model, from which the "
+          "run goes on: copy it from the run's first output folder",
+          path.string(), std::filesystem::exists(path, unknown) ? "is no file" : "is not there");
   const Hdf5File file = Hdf5File::open_to_read(path);
   for (const ReferenceTable& table : tables) {
     *table.values = file.read_doubles(table.name);
-    REQUIRE(std::ssize(*table.values) == 2 * table.rows.front()->pairs(),
-            "run.output: '{}' has {} log-probabilities in {}, and the data {} pairs", path.string(),
-            table.values->size(), table.name, table.rows.front()->pairs());
+    REQUIRE(
+        std::ssize(*table.values) == 2 * table.rows.front()->pairs(),
+        "run.output: '{}' has {} log-probabilities in {}, and the data need {}, two for each of {}: copy it "
+        "again from the run's first output folder",
+        path.string(), table.values->size(), table.name, 2 * table.rows.front()->pairs(),
+        count_text(table.rows.front()->pairs(), unit_of(run)));
   }
   REQUIRE(hash_of_tables(tables) == run.progress.reference,
           "run.output: '{}' holds other log-probabilities of the reference model than those that the "

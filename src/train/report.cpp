@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/layers.hpp"
@@ -43,7 +45,10 @@ std::string model_line(const config::Deck& d, const program::Job& job) {
                      plan::active_note(job.graph.active_parameters(), job.layout.parameter_count()),
                      d.model.num_hidden_layers, d.model.hidden_size, d.model.num_attention_heads,
                      d.model.num_key_value_heads, d.model.head_dim, feed_forward_text(d.model),
-                     d.model.vocab_size, d.model.tie_word_embeddings ? ", tied head" : "");
+                     d.model.vocab_size,
+                     is_reward_loss(d.preference.loss_type) ? ", head for rewards"
+                     : d.model.tie_word_embeddings          ? ", tied head"
+                                                            : "");
 }
 
 std::string batch_line(const config::Deck& d, const RunFacts& facts) {
@@ -58,8 +63,9 @@ std::string length_line(const config::Deck& d, const data::Datasets& data) {
                      steps = config::total_steps(d, rows);
   const double epochs =
       static_cast<double>(steps) * static_cast<double>(d.batch.global) / static_cast<double>(rows);
-  return fmt::format("{} of {}: {:.3g} epochs of {}", count_text(steps, "step"),
-                     count_text(d.batch.global, "sequence"), epochs, count_text(rows, "sequence"));
+  return fmt::format("{}{} of {}: {:.3g} epochs of {}", d.evaluation.patience > 0 ? "at most " : "",
+                     count_text(steps, "step"), count_text(d.batch.global, "sequence"), epochs,
+                     count_text(rows, "sequence"));
 }
 
 std::string comm_line(const program::Program& p) {
@@ -104,6 +110,7 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   for (const std::string& warning : data.warnings) add("data", warning);
   if (looks) add("tokenizer", data::compare_with_model(data.tokenizer, deck.model.origin));
   if (looks) add("tokenizer", line_on_ends(data.tokenizer, deck.model.origin));
+  if (data.teacher) add("teacher", data.teacher->describe());
   add("length", length_line(deck, data));
   add("context", config::context_note(deck));
   add("head", config::head_note(deck));
@@ -153,11 +160,20 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
 
 std::string nothing_to_do(const config::Deck& deck, const job::Progress& progress, std::int64_t steps) {
   const config::Run& run = deck.run;
-  if (progress.step < steps)
+  if (progress.step < steps) {
+    const std::string best = fmt::format("{}/step_{}", config::checkpoint_folder(deck), progress.best_step);
+    std::error_code unknown;
     return fmt::format(
         "nothing to do: the run ended at step {} after {} without an improvement (evaluation.patience): "
-        "raise that key to go on\n",
-        progress.step, count_text(progress.evaluations_without_improvement, "evaluation"));
+        "raise that key, or set it to 0, to go on from there{}{}\n",
+        progress.step, count_text(progress.evaluations_without_improvement, "evaluation"),
+        progress.best_step >= 0 && std::filesystem::exists(best, unknown)
+            ? fmt::format("; checkpoint.resume = \"{}\" goes on from the best", best)
+            : "",
+        deck.checkpoint.export_to.empty()
+            ? ""
+            : "; give another checkpoint.export with it, or remove that folder");
+  }
   const char* const key = run.epochs > 0 ? "run.epochs" : run.tokens > 0 ? "run.tokens" : "run.steps";
   return fmt::format(
       "nothing to do: the checkpoint is at step {} and the run ends at step {} ({}): raise that key to go "
@@ -166,8 +182,9 @@ std::string nothing_to_do(const config::Deck& deck, const job::Progress& progres
 }
 
 telemetry::PairsRecord record_of(const PreferenceSums& means, const std::string& loss_type) {
-  telemetry::PairsRecord record{means.chosen_reward, means.rejected_reward, means.margin(),
-                                means.accurate,      means.chosen_logp,     means.rejected_logp};
+  telemetry::PairsRecord record{means.chosen_reward, means.rejected_reward, means.margin(), means.accurate};
+  if (!is_reward_loss(loss_type))
+    record.chosen_logp = means.chosen_logp, record.rejected_logp = means.rejected_logp;
   if (loss_type == "kto") record.kl = means.kl;
   return record;
 }
@@ -216,6 +233,8 @@ telemetry::StepRecord step_record(const Run& run, const engine::Timings& timings
   }
   if (const auto pairs = worker.preference())
     r.pairs = record_of(pairs->means(), facts.loss_type), r.pairs->pairs = pairs->pairs;
+  if (const auto sums = worker.distillation(); sums && s.valid_tokens > 0)
+    r.distillation = {sums->entropy / s.valid_tokens, sums->divergence / s.valid_tokens};
   return r;
 }
 

@@ -60,10 +60,4 @@ telemetry::StepRecord step_record(const Run& run, const engine::Timings& timings
 telemetry::StepLine step_line(const telemetry::StepRecord& record, const RunFacts& facts,
                               double seconds_left);
 
-/// Collective. Takes a step and writes its timeline to run.output/timeline.json, in the form in which `ztrain
-/// plan --json` gives the planned one. It has the work of the first rank of every stage, in seconds of rank
-/// 0's clock from rank 0's begin. Throws AgreedError if work runs later than it is issued, or if the file
-/// cannot be written.
-void step_with_timeline(const runtime::Session& session, const config::Deck& deck, job::Worker& worker);
-
 }  // namespace ztrain::train

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -108,12 +109,11 @@ std::string note_on_data(const Run& run, const job::Restored& restored) {
   std::string text = fmt::format("data: {} ({} tokens) are consumed", count_text(p.samples, "sequence"),
                                  config::tokens_of(before, p.samples, restored.progress.earlier));
   const auto& known = restored.progress.course.sources;
-  bool again = known.empty();  // whether a source that was drawn from begins anew
+  std::set<const data::SourceCourse*> go_on;
   std::string sources;
   for (std::size_t s = 0; s < p.course.sources.size(); ++s) {
     const data::SourceCourse* saved = saved_source(run, restored, s);
-    const bool drawn = std::ranges::count(known, p.course.sources[s].name, &data::SourceCourse::name) > 0;
-    again = again || (drawn && saved == nullptr);
+    go_on.insert(saved);
     sources += fmt::format("  {} {}\n", p.course.sources.size() > 1 ? p.course.sources[s].name : "data.train",
                            how_source_goes_on(p.course.sources[s], saved));
   }
@@ -121,11 +121,16 @@ std::string note_on_data(const Run& run, const job::Restored& restored) {
     text += fmt::format("; steps take {} from here on, {} before", count_text(now.batch.global, "sequence"),
                         before.batch.global);
   text += "\n";
+  // A source that begins may hold the texts of one that does not go on, which may have another name.
+  const bool begins = go_on.erase(nullptr) > 0,
+             again = known.empty() || (begins && go_on.size() < known.size());
   if (again && before.data.sequence != now.data.sequence)
     text += fmt::format("  sequences of {} tokens are cut anew into {}\n", before.data.sequence,
                         now.data.sequence);
   text += again ? "  texts that were seen may come again\n"
-                : "  no sequence of the epoch is repeated or left out\n";
+          : go_on.size() == known.size()
+              ? "  no sequence of the epoch is repeated or left out\n"
+              : "  no sequence of the epoch is repeated; sources that are gone are left out\n";
   if (now.run.epochs > 0) text += fmt::format("  run.epochs counts on from {:.4g}\n", p.earlier.epochs);
   return text + sources;
 }
@@ -133,6 +138,7 @@ std::string note_on_data(const Run& run, const job::Restored& restored) {
 }  // namespace
 
 std::string notes_on_changes(const Run& run, const job::Restored& restored, DataCourse course) {
+  if (run.is_complete()) return "";
   const config::DeckChanges& changes = restored.changes;
   const bool rate = changes.has("schedule.*") || changes.has("optimizer.lr"),
              data = course == DataCourse::changed,

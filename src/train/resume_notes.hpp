@@ -14,8 +14,8 @@ enum class DataCourse : std::uint8_t { same, changed };
 
 /// Returns what checkpoint.override changes: the keys, the learning rate with which the run goes on and where
 /// it ends, and where the data go on. If the length alone differs, returns a warning if the learning rate
-/// jumps. Returns "" if nothing changes. The run has its new data, course and length; `restored` is what the
-/// checkpoint says.
+/// jumps. Returns "" if nothing changes, or if no step is left. The run has its new data, course and length;
+/// `restored` is what the checkpoint says.
 std::string notes_on_changes(const Run& run, const job::Restored& restored, DataCourse course);
 
 }  // namespace ztrain::train

@@ -208,8 +208,11 @@ void RunEnd::report_best() const {
   if (p.best_step < 0) return;
   const auto saved = fmt::format("{}/step_{}", config::checkpoint_folder(run_.deck), p.best_step);
   std::error_code unknown;
-  run_.print("the lowest validation loss is {:.4f} (perplexity {:.4g}), of step {}{}\n",
-             p.best_validation_loss, std::exp(p.best_validation_loss), p.best_step,
+  run_.print("the lowest validation loss is {:.4f}{}, of step {}{}\n", p.best_validation_loss,
+             run_.deck.preference.is_on()
+                 ? ""
+                 : fmt::format(" (perplexity {:.4g})", std::exp(p.best_validation_loss)),
+             p.best_step,
              run_.session.rank() == 0 && std::filesystem::exists(saved, unknown)
                  ? ": checkpoint " + saved
                  : ", which has no checkpoint (checkpoint.keep_best keeps one)");

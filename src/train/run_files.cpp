@@ -82,6 +82,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
     add("run.output", output / name, Owned::all);
   add("run.output", output / places_name, Owned::nothing);
   if (deck.metrics.timeline_step > 0) add("run.output", output / timeline_name, Owned::all);
+  if (!deck.profile.steps.empty()) add("run.output", output / trace_folder_name, Owned::all);
   if (deck.checkpoint.interval >= 0) {
     const char* key = deck.checkpoint.folder.empty() ? "run.output" : "checkpoint.folder";
     add(key, checkpoints, Owned::checkpoints);

@@ -54,6 +54,7 @@ void RunOutput::report_step() {
   if (run_.session.rank() != 0) return;
   mean_step_.add(clock.total);
   const auto record = step_record(run_, run_.worker.train().timings(), this_step);
+  verdict_.add(record.seconds);
   last_line_ = telemetry::step_line(step_line(record, run_.facts, seconds_left())) + "\n";
   if (run_.progress.step % run_.deck.metrics.interval == 0 || run_.progress.step == run_.facts.steps)
     print_last_line();
@@ -111,6 +112,7 @@ void RunOutput::measure_outside() {
 }
 
 void RunOutput::report_peak() {
+  if (const std::string text = verdict_.text(); !text.empty()) run_.print("{} (rank 0)\n", text);
   if (outside_bytes_ <= 0) return;
   run_.worker.held().look();
   const std::int64_t planned = run_.worker.planned_bytes() + outside_bytes_;

@@ -9,6 +9,7 @@
 
 #include "job/evaluation.hpp"
 #include "telemetry/metrics_file.hpp"
+#include "telemetry/verdict.hpp"
 #include "train/output_folder.hpp"
 #include "train/run.hpp"
 #include "train/stragglers.hpp"
@@ -21,7 +22,10 @@ namespace ztrain::train {
 class RunOutput {
  public:
   RunOutput(Run& run, const TimeLimits& limits)
-      : run_(run), limits_(limits), stragglers_(run.deck, run.session, run.worker.mesh().shape()) {}
+      : run_(run),
+        limits_(limits),
+        verdict_(!run.worker.device().asynchronous()),
+        stragglers_(run.deck, run.session, run.worker.mesh().shape()) {}
 
   /// Makes and holds run.output and the folder of checkpoints; at rank 0. Throws Error.
   void hold_folders(const Patience& patience);
@@ -47,7 +51,7 @@ class RunOutput {
   void report_outside();
   /// Measures that memory again, if it has been measured.
   void measure_outside();
-  /// Prints the peak of memory, if steps were taken.
+  /// Prints what rank 0's steps were bound by, and the peak of memory, if steps were taken.
   void report_peak();
 
  private:
@@ -61,6 +65,7 @@ class RunOutput {
   std::int64_t outside_bytes_ = 0;  ///< bytes outside the plan, measured after the first step and each save
   std::string last_line_;           ///< line of the last step while it is not printed yet; rank 0 alone
   MeanStep mean_step_;
+  telemetry::Verdict verdict_;
   Stragglers stragglers_;
   std::vector<runtime::Mesh::Sent> sent_before_;
 };

@@ -10,7 +10,9 @@
 #include "base/shape.hpp"
 #include "base/text.hpp"
 #include "checkpoint/retention.hpp"
+#include "config/adapters.hpp"
 #include "config/architectures.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_checkpoint.hpp"
@@ -97,11 +99,16 @@ void start_from_weights(Run& run) {
   mine.after = runtime::resident_bytes();
   mine.peak = runtime::peak_resident_bytes();
   run.console.print(report_of(runtime::of_all(run.session, mine), now() - start));
-  if (!imported.absent.empty())
-    run.print(
-        "{} {} drawn from seed {}\n",
-        count_text(std::ssize(imported.absent), run.deck.model.upcycled ? "router tensor" : "adapter tensor"),
-        imported.absent.size() == 1 ? "is" : "are", run.deck.run.seed);
+  const bool head = std::ranges::count(imported.absent, config::score_weight) > 0;
+  if (head) run.print("the head ({}) is drawn from seed {}\n", config::score_weight, run.deck.run.seed);
+  const auto is_drawn = [](const std::string& name) {
+    return name != config::score_weight && config::magnitude_of(name).empty();
+  };
+  if (const auto drawn = std::ranges::count_if(imported.absent, is_drawn); drawn > 0)
+    run.print("{} {} drawn from seed {}\n",
+              count_text(drawn, run.deck.model.upcycled ? "router tensor" : "adapter tensor"),
+              drawn == 1 ? "is" : "are", run.deck.run.seed);
+  frozen.start_magnitudes(imported);
   run.worker.complete_import(imported, static_cast<std::uint64_t>(run.deck.run.seed));
   frozen.imported(imported);
 }

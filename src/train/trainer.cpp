@@ -14,7 +14,11 @@
 namespace ztrain::train {
 
 Inputs::Inputs(Run& run)
-    : run_(run), part_(job::part_of_batches(run.worker, run.deck.batch.micro * run.deck.data.sequence)) {}
+    : run_(run), part_(job::part_of_batches(run.worker, run.deck.batch.micro * run.deck.data.sequence)) {
+  if (run.data.teacher)
+    places_.resize(
+        static_cast<std::size_t>(job::own_tokens(run.worker, run.deck.batch.micro * run.deck.data.sequence)));
+}
 
 /// Returns the number of the first sample of this rank in a micro-batch of the step whose samples begin at
 /// `samples`.
@@ -26,10 +30,15 @@ std::int64_t Inputs::first_sample(std::int64_t samples, std::int64_t micro_batch
 void Inputs::fill() {
   const double start = now();
   const std::int64_t micros = config::accumulation_steps(run_.deck), micro = run_.deck.batch.micro;
-  for (std::int64_t m = 0; m < micros; ++m)
-    part_.fill(job::batch_of(run_.worker.inputs(static_cast<int>(m))), [&](const data::MicroBatch& batch) {
+  for (std::int64_t m = 0; m < micros; ++m) {
+    const job::InputAddresses inputs = run_.worker.inputs(static_cast<int>(m));
+    data::MicroBatch to = job::batch_of(inputs);
+    if (run_.data.teacher) to.places = places_.data();
+    part_.fill(to, [&](const data::MicroBatch& batch) {
       run_.sampler.fill(first_sample(run_.progress.samples, m), micro, batch);
     });
+    if (run_.data.teacher) run_.data.teacher->fill(places_, {inputs.words, inputs.shares});
+  }
   run_.clock.data = now() - start;
 }
 
@@ -60,7 +69,8 @@ Trainer::Trainer(const runtime::Session& session, telemetry::Console& console, t
       audits_(run_, output_),
       snapshots_(run_, audits_),
       saves_(run_, output_, limits_, audits_, snapshots_),
-      end_(run_, limits_, output_, snapshots_, saves_) {
+      end_(run_, limits_, output_, snapshots_, saves_),
+      profile_(run_) {
   start(run_, limits_, output_, snapshots_, saves_);
   take_references(run_);
   // Reading the first batch finds ids beyond the vocabulary, the usual mistake, before anything runs.
@@ -97,8 +107,9 @@ void Trainer::take_steps() {
     if (!step()) return;
     output_.report_outside();
     if (run_.skipped_steps.has_given_up()) return;
-    after_step();
-    if (!run_.is_complete()) inputs_.fill_next();
+    profile_.beside("evaluation and saves", [&] { after_step(); });
+    if (!run_.is_complete()) profile_.beside("reading data", [&] { inputs_.fill_next(); });
+    profile_.end_turn();
     limits_.turn_took(now() - start);
     if (stops_early()) return;
   }
@@ -110,7 +121,7 @@ bool Trainer::step() {
                                [this] { return run_.worker.position(); });
   StepClock& clock = run_.clock;
   const double start = now();
-  compute_step();
+  profile_.step([&] { compute_step(); });
   clock.total = clock.data + now() - start;
   run_.worker.held().look();
   if (run_.deck.debug.poison) run_.worker.memory().check_guards();
@@ -138,7 +149,7 @@ void Trainer::compute_step() {
   run_.worker.train().clear_timings();
   inputs_.read_ahead();
   if (run_.progress.step + 1 == run_.deck.metrics.timeline_step)
-    step_with_timeline(run_.session, run_.deck, run_.worker);
+    step_with_timeline(run_);
   else if (audits_.is_taken_twice())
     audits_.step_twice();
   else

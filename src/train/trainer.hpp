@@ -9,6 +9,7 @@
 #include "train/run.hpp"
 #include "train/run_end.hpp"
 #include "train/saves.hpp"
+#include "train/step_profile.hpp"
 
 namespace ztrain::train {
 
@@ -31,6 +32,7 @@ class Inputs {
 
   Run& run_;
   data::BatchPart part_;
+  std::vector<std::int64_t> places_;  ///< of a micro-batch in the teacher's file; empty without a teacher
 };
 
 /// Loops over the steps of a run. Owns the run and its parts, and gives each part its turn.
@@ -72,6 +74,7 @@ class Trainer {
   Snapshots snapshots_;
   Saves saves_;
   RunEnd end_;
+  StepProfile profile_;
 };
 
 /// Collective. Does what comes before a run's first step: describes the run, holds its folders, and sets its

@@ -32,8 +32,9 @@ Taken zero_stage(const Setting& s, const Context&) {
 Taken strategy(const Setting& s, const Context&) {
   constexpr std::string_view numbered[] = {"",         "FULL_SHARD",   "SHARD_GRAD_OP",
                                            "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"};
-  const auto n = static_cast<std::size_t>(s.value.number());
-  std::string name(n >= 1 && n < std::size(numbered) ? numbered[n] : std::string_view(s.value.word));
+  const double n = s.value.number();
+  const bool known = n >= 1 && n < static_cast<double>(std::size(numbered));
+  std::string name(known ? numbered[static_cast<std::size_t>(n)] : std::string_view(s.value.word));
   if (!name.ends_with("HYBRID_SHARD_ZERO2")) return put("sharding.strategy", fmt::format("\"{}\"", name));
   return {.settings = {{"sharding.strategy", "\"HYBRID_SHARD\""},
                        {"sharding.reshard_after_forward", "\"false\""}},
@@ -171,8 +172,21 @@ Taken by_default(const Setting& s, const Context&) {
   return leave(s.value.on() ? "it is the default here" : not_set, Fate::always);
 }
 
-Taken checkpointing(const Setting& s, const Context&) {
-  Taken taken = put("recompute.mode", s.value.is("false") ? "\"none\"" : "\"full\"");
+/// Translates a switch of recomputation, which is on if a trainer's arguments or Accelerate's file turn it
+/// on.
+Taken checkpointing(const Setting& s, const Context& all) {
+  const auto turns_on = [&](const char* name) {
+    const Value* value = all.find(name);
+    return value != nullptr && value->kind != Value::Kind::nothing && !value->is("false");
+  };
+  const bool of_trainer = s.name.ends_with("gradient_checkpointing");
+  if (s.value.is("false")) {
+    if (turns_on("gradient_checkpointing") || turns_on("fsdp_activation_checkpointing") ||
+        turns_on("fsdp_config.activation_checkpointing"))
+      return leave("another setting turns it on", Fate::always);
+    return of_trainer ? put("recompute.mode", "\"none\"") : leave(not_set, Fate::always);
+  }
+  Taken taken = put("recompute.mode", "\"full\"");
   if (s.value.word.starts_with("offload")) taken.settings.emplace_back("offload.activations", "\"cpu\"");
   return taken;
 }

@@ -87,6 +87,18 @@ Taken loss_type(const Setting& s, const Context&) {
                       : put("preference.loss_type", fmt::format("\"{}\"", loss));
 }
 
+Taken reward_model(const Setting& s, const Context&) {
+  if (!s.value.on()) return leave("no reward model is trained", Fate::always);
+  return put("preference.loss_type", "\"reward\"");
+}
+
+/// TRL's RewardConfig has no other name of its own.
+Taken centered_rewards(const Setting& s, const Context& all) {
+  Taken taken = put("preference.center_rewards_coefficient", s.value.toml);
+  if (all.find("reward_model") == nullptr) taken.settings.emplace_back("preference.loss_type", "\"reward\"");
+  return taken;
+}
+
 Taken smoothing_of_pairs(const Setting& s, const Context&) {
   return put("preference.label_smoothing", s.value.toml);
 }
@@ -95,7 +107,8 @@ bool compares_answers(const Context& all) {
   for (const char* name : {"loss_type", "rl"})
     if (const Value* value = all.find(name); value != nullptr && !value->words.empty())
       return !loss_of(value->words.front()).empty();
-  return false;
+  const Value* const rewards = all.find("reward_model");
+  return (rewards != nullptr && rewards->on()) || all.find("center_rewards_coefficient") != nullptr;
 }
 
 Taken packing(const Setting& s, const Context& all) {
@@ -198,7 +211,9 @@ constexpr Conversion model_rows[] = {
     {"packing sample_packing batch_flattening padding_free", packing,
      "`\"documents\"`; without packing also `data.max_documents = 1`: batches then count documents; of pairs "
      "of answers 2"},
-    {"loss_type rl", loss_type, "one; axolotl's `dpo` is `\"sigmoid\"`; rewards of models and GRPO: no"},
+    {"loss_type rl", loss_type, "one; axolotl's `dpo` is `\"sigmoid\"`; GRPO: no"},
+    {"reward_model", reward_model, "`\"reward\"`"},
+    {"center_rewards_coefficient", centered_rewards, "with `preference.loss_type = \"reward\"`"},
     {"label_smoothing dpo_label_smoothing", smoothing_of_pairs, "of TRL's losses on pairs"},
     {"truncation_mode excess_length_strategy", long_documents},
     {"tokens", more_tokens},

@@ -61,6 +61,23 @@ std::string sources_text(const Translation& t, const std::string& key, std::set<
 constexpr const char* no_model =
     "# no file names the model: give from = \"FOLDER\", a Hugging Face folder, or a preset\n";
 
+/// Returns lines that a user completes: how token files are made, and what no other program's file says.
+std::string lines_to_complete(const Translation& t, const std::string& section) {
+  const auto from = t.keys.find("model.from");
+  if (section == "data")
+    return fmt::format(
+               "# tools/prepare_data.py RECORDS... --tokenizer {} --output data/NAME.h5 makes a token file\n",
+               from == t.keys.end() ? "FOLDER" : from->second.toml) +
+           (t.keys.contains("data.validation") || t.keys.contains("data.validation_fraction")
+                ? ""
+                : "# validation = [\"data/NAME.validation.h5\"]  # which --validation 0.01 of that tool "
+                  "makes\n");
+  if (section != "checkpoint" || t.keys.contains("checkpoint.export")) return "";
+  return std::string("# export = \"FOLDER\"  # a Hugging Face folder, written at the end of the run\n") +
+         (t.keys.contains("lora.rank") ? "# export_adapter = true  # the adapters alone, as PEFT's folder\n"
+                                       : "");
+}
+
 std::string section_text(const Translation& t, const std::string& section, std::set<std::size_t>& printed) {
   std::string text;
   for (const config::Field& field : config::fields()) {
@@ -71,7 +88,7 @@ std::string section_text(const Translation& t, const std::string& section, std::
   if (section == "model" && !t.keys.contains("model.from") && !t.keys.contains("model.preset") &&
       !t.keys.contains("model.hidden_size"))
     text += no_model;
-  return text;
+  return text + lines_to_complete(t, section);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ inline constexpr std::string_view axolotl =
     "dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory loss_watchdog_threshold "
     "loss_watchdog_patience neftune_noise_alpha resize_token_embeddings_to_32x rl rl_beta dpo_loss_type "
     "dpo_label_smoothing kto_desirable_weight kto_undesirable_weight orpo_alpha simpo_gamma cpo_alpha "
-    "reward_model seed debug local_rank";
+    "reward_model center_rewards_coefficient seed debug local_rank";
 
 inline constexpr std::string_view deepspeed =
     "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <toml++/toml.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -124,11 +125,17 @@ class Collector {
 };
 
 std::vector<Setting> read_yaml(const std::string& text, const std::string& name) try {
-  const YAML::Node root = YAML::Load(text);
-  REQUIRE(root.IsMap(), "{}: a configuration is a mapping of names to values, and this is none", name);
+  std::vector<YAML::Node> documents = YAML::LoadAll(text);
+  std::erase_if(documents, [](const YAML::Node& node) { return node.IsNull(); });
+  REQUIRE(documents.size() <= 1, "{}: holds {} documents (---), and a configuration is one: give each a file",
+          name, documents.size());
+  REQUIRE(!documents.empty() && documents[0].IsMap(),
+          "{}: a configuration is a mapping of names to values, and this is none", name);
   Collector all(name);
-  all.add(root, "", 1, 0);
+  all.add(documents[0], "", 1, 0);
   return all.take();
+} catch (const YAML::DeepRecursion& e) {
+  fail("{}:{}: is nested deeper than any configuration", name, e.mark.line + 1);
 } catch (const YAML::Exception& e) {
   fail("{}:{}: this is not valid YAML or JSON: {}", name, e.mark.line + 1, printable(e.msg, most_quoted));
 }

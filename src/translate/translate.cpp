@@ -31,6 +31,13 @@ std::string key_of(const std::string& name, const Program& program) {
   return "";
 }
 
+/// Returns a number of ranks or sequences, of which three have a product in 64 bits.
+std::int64_t counted(const std::string& name, double x, std::int64_t standard) {
+  constexpr std::int64_t most = 1 << 20;
+  REQUIRE(x <= most, "{}: {} is more than any run has; at most {} is legal", name, x, most);
+  return x >= 1 ? static_cast<std::int64_t>(x) : standard;
+}
+
 /// A translation under way.
 class Translator {
  public:
@@ -164,8 +171,8 @@ class Translator {
 
   std::int64_t count(const std::string& key, std::int64_t standard) const {
     const auto held = t.keys.find(key);
-    const double x = held == t.keys.end() ? 0 : scalar(held->second.toml).number();
-    return x >= 1 ? static_cast<std::int64_t>(x) : standard;
+    return held == t.keys.end() ? standard
+                                : counted(whole_key(key), scalar(held->second.toml).number(), standard);
   }
 
   /// Other programs count the sequences of a rank, a deck those of a step.
@@ -236,7 +243,7 @@ Translation translate(const Request& request) {
     if (std::ranges::count(sources, &program, &Source::program) > 0)
       for (const Default& d : program.defaults) translator.add_default(d, program);
   for (const std::string& word : request.overrides) translator.override_by(word);
-  const int said = static_cast<int>(all.number("num_processes"));
+  const int said = static_cast<int>(counted("num_processes", all.number("num_processes"), 0));
   Translation result = translator.finish(request.ranks > 0 ? request.ranks : said);
   result.sources = std::move(sources);
   return result;

@@ -43,7 +43,7 @@ class BadInput(zt.Case):
         deck = self.deck_of("outside", "steps = 4\n" + self.deck.read_text())
         self.refuse(
             {},
-            r"outside\.toml:1: unknown key 'steps' outside any section; did you mean 'run\.steps'\?",
+            r"outside\.toml:1: unknown key 'steps' outside any section; did you mean 'run\.steps' or 'profile\.steps'\?",
             deck=deck,
         )
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "tests/late_cuda/late_cuda.hpp"
@@ -14,8 +15,26 @@ namespace {
 constexpr std::size_t page = 4096;
 /// What CUDA promises, and no more: allocations of the device begin in the middle of a page.
 constexpr std::size_t alignment = 256;
+/// Bytes of a large page.
+constexpr std::size_t large_page = std::size_t{2} << 20;
 /// Of new memory. Floats of such bytes are small and negative, indices far outside.
 constexpr int leftover = 0xa5;
+
+/// Maps memory that begins with a large page. Memory is closed and opened for each operation, which costs
+/// time by the number of its pages. Returns null if there is none.
+void* map_pages(std::size_t bytes) {
+  void* const all =
+      mmap(nullptr, bytes + large_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return nullptr;
+  std::size_t room = bytes + large_page;
+  void* begin = all;
+  std::align(large_page, bytes, begin, room);
+  const auto before = static_cast<std::size_t>(static_cast<std::byte*>(begin) - static_cast<std::byte*>(all));
+  if (before > 0) munmap(all, before);
+  if (room > bytes) munmap(static_cast<std::byte*>(begin) + bytes, room - bytes);
+  madvise(begin, bytes, MADV_HUGEPAGE);
+  return begin;
+}
 
 }  // namespace
 
@@ -24,8 +43,8 @@ void* Memory::allocate(std::size_t bytes) {
   const std::size_t lead = kind_ == Kind::device ? alignment : 0;
   const std::size_t mapped = (bytes + lead + page - 1) / page * page;
   if (bytes == 0 || used_ + mapped > total_) return nullptr;
-  void* const pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) return nullptr;
+  void* const pages = map_pages(mapped);
+  if (pages == nullptr) return nullptr;
   std::memset(pages, leftover, mapped);
   used_ += mapped;
   std::byte* const given = static_cast<std::byte*>(pages) + lead;

@@ -104,6 +104,12 @@ TEST_F(CheckpointRetention, TheBestStay) {
   EXPECT_EQ(checkpoint::best(folder(), {.validation_of = "these"}), folder() / "step_8");
   save_with(10, {}, "these");
   EXPECT_EQ(steps(), (Steps{10, 8})) << "a loss over other data is none";
+  std::filesystem::remove_all(folder() / "step_8");
+  save_with(11, {{checkpoint::validation_loss_key, 0.7}, {checkpoint::validation_of_key, "these"}}, "these");
+  save_with(12, {}, "new");
+  EXPECT_EQ(steps(), (Steps{12, 11})) << "it stays until one has a loss over the new data";
+  save_with(13, {{checkpoint::validation_loss_key, 3}, {checkpoint::validation_of_key, "new"}}, "new");
+  EXPECT_EQ(steps(), (Steps{13}));
 }
 
 TEST_F(CheckpointRetention, DamagedOnesStayAndDoNotCount) {

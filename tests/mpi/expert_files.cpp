@@ -41,9 +41,10 @@ config::Architecture architecture(std::vector<config::FileTensor> files) {
 template <class Function>
 Tensor tensor(const Shape& shape, const Function& at) {
   Tensor t{shape};
-  t.values.reserve(static_cast<std::size_t>(elements(shape)));
-  const std::int64_t columns = shape.back(), rows = shape.size() > 1 ? shape[shape.size() - 2] : 1;
-  for (std::int64_t i = 0; i < elements(shape); ++i)
+  const std::int64_t count = elements(shape), columns = shape.back(),
+                     rows = shape.size() > 1 ? shape[shape.size() - 2] : 1;
+  t.values.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i)
     t.values.push_back(at(i / columns / rows, i / columns % rows, i % columns));
   return t;
 }
@@ -62,7 +63,7 @@ Tensors apart_tensors() {
   for (int p = 0; p < static_cast<int>(all.size()); ++p) {
     const auto& parameter = all[static_cast<std::size_t>(p)];
     Tensor& t = tensors[parameter.name] = {parameter.shape};
-    for (std::int64_t i = 0; i < elements(t.shape); ++i) t.values.push_back(value_of(0, p, i));
+    for (std::int64_t i = 0, end = elements(t.shape); i < end; ++i) t.values.push_back(value_of(0, p, i));
   }
   return tensors;
 }
@@ -145,23 +146,24 @@ class ExpertFiles : public TensorFolders {
 };
 
 TEST_F(ExpertFiles, ATensorForEachExpertIsReadAndWritten) {
-  expect_export("qwen", qwen_, qwen_tensors());
-  expect_export("mixtral", mixtral_, mixtral_tensors());
-  expect_import(write("bare", without_base(qwen_tensors())), qwen_);
+  expect_export("qwen", qwen_, on_rank_0(qwen_tensors));
+  expect_export("mixtral", mixtral_, on_rank_0(mixtral_tensors));
+  expect_import(write("bare", without_base(on_rank_0(qwen_tensors))), qwen_);
 }
 
 TEST_F(ExpertFiles, FusedExpertsOrWholeParametersAreReadByAllFamilies) {
-  const fs::path fused = write("fused", fused_tensors()), apart = write("apart", apart_tensors());
+  const fs::path fused = write("fused", on_rank_0(fused_tensors)),
+                 apart = write("apart", on_rank_0(apart_tensors));
   for (const config::Architecture* a : {&qwen_, &mixtral_}) {
     expect_import(fused, *a);
     expect_import(apart, *a);
   }
   expect_import(apart, gpt_oss_);
-  expect_import(write("qwen", qwen_tensors()), gpt_oss_);
+  expect_import(write("qwen", on_rank_0(qwen_tensors)), gpt_oss_);
 }
 
 TEST_F(ExpertFiles, TransposedAndInterleavedExpertsAreReadAndWritten) {
-  expect_export("gpt_oss", gpt_oss_, gpt_oss_tensors());
+  expect_export("gpt_oss", gpt_oss_, on_rank_0(gpt_oss_tensors));
 }
 
 /// Codes and scales of MXFP4, and the values for which they stand.
@@ -276,13 +278,13 @@ TEST_F(ExpertFiles, ExpertsThatAreMissingOrTooManyAreNamed) {
 }
 
 TEST_F(ExpertFiles, FilesThatAreMissingOrTruncatedAreNamed) {
-  const fs::path folder = write("truncated", qwen_tensors());
+  const fs::path folder = write("truncated", on_rank_0(qwen_tensors));
   if (session().rank() == 0) fs::resize_file(folder / single_safetensors, 1'000'000);
   session().barrier();
   const std::string truncated = import_error(folder, qwen_);
   EXPECT_TRUE(contains(truncated, (folder / single_safetensors).string())) << truncated;
 
-  const fs::path indexed = write("indexed", qwen_tensors());
+  const fs::path indexed = write("indexed", on_rank_0(qwen_tensors));
   if (session().rank() == 0) {
     std::map<std::string, std::string> files;
     for (const auto& [name, t] : qwen_tensors())

@@ -104,7 +104,12 @@ constexpr Variant variants[] = {
        m.label_smoothing = 0.2;
        m.head_z_loss = 0.05;
      }},
+    {"a_teacher",
+     [](TinyModel& m) {
+       m.teacher = {4, 0.7};
+     }},
     {"pairs", [](TinyModel& m) { m.pair_loss = "sigmoid"; }},
+    {"rewards", [](TinyModel& m) { m.pair_loss = "reward"; }},
     {"labels",
      [](TinyModel& m) {
        m.pair_loss = "apo_zero_unpaired";  // kto's divergence has no gradient, but a difference

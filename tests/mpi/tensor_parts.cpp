@@ -109,9 +109,9 @@ class TensorParts : public TensorFolders {
 };
 
 TEST_F(TensorParts, FusedTensorsOrTheirPartsAreRead) {
-  expect_import(write("fused", fused_tensors()), fused());
-  expect_import(write("apart", apart_tensors()), fused());
-  expect_import(write("bare", without_base(fused_tensors())), fused());
+  expect_import(write("fused", on_rank_0(fused_tensors)), fused());
+  expect_import(write("apart", on_rank_0(apart_tensors)), fused());
+  expect_import(write("bare", without_base(on_rank_0(fused_tensors))), fused());
 }
 
 TEST_F(TensorParts, TransposedTensorsAreReadWithoutBuffers) {
@@ -122,8 +122,8 @@ TEST_F(TensorParts, TransposedTensorsAreReadWithoutBuffers) {
 }
 
 TEST_F(TensorParts, ExportsHaveTheFormOfTheArchitecture) {
-  expect_export("fused", fused(), fused_tensors());
-  expect_export("transposed", transposed(), transposed_tensors());
+  expect_export("fused", fused(), on_rank_0(fused_tensors));
+  expect_export("transposed", transposed(), on_rank_0(transposed_tensors));
 }
 
 TEST_F(TensorParts, MessagesNameTensorsOfTheFile) {

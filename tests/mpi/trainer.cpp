@@ -49,7 +49,6 @@ struct BesideTraining {
   std::size_t threads = 0;            ///< of the process when training had begun: none is beside it
   std::atomic<int> rows_read = 0;     ///< by training
   std::atomic<int> rows_awaited = 0;  ///< that training is to read while the first write is held up
-  std::atomic<bool> holds = false;    ///< a write, now
   std::atomic<int> writes_held = 0;
   std::atomic<int> held_in_vain = 0;  ///< of these, for whose end training waited
   std::mutex mutex;                   ///< guards steps: a save has several threads
@@ -81,18 +80,18 @@ void note_write(int file) {
   if (awaited == 0) return;
   const int until = watched->rows_read + awaited;
   ++watched->writes_held;
-  watched->holds = true;
   if (!comes_true([&] { return watched->rows_read >= until; })) ++watched->held_in_vain;
-  watched->holds = false;
 }
 
-/// Training reads on once threads beside it have done what they can.
+/// Training reads on once threads beside it have done what they can. Behind a write that was held up it does
+/// not wait: a thread of this rank may wait for another rank's write, which is held up until that rank's
+/// training has come as far.
 void note_row(int file) {
   constexpr int begun = 12;  // some steps
   if (path_of(file) != watched->rows) return;
   if (++watched->rows_read == begun) watched->threads = threads_now();
   if (watched->rows_read <= begun) return;
-  comes_true([] { return watched->holds || threads_now() <= watched->threads; });
+  comes_true([] { return watched->writes_held > 0 || threads_now() <= watched->threads; });
 }
 
 bool is_beside_training() {

@@ -15,6 +15,7 @@
 #include "kernels/communication/record.hpp"
 #include "kernels/dequantize/record.hpp"
 #include "kernels/dispatch/record.hpp"
+#include "kernels/distillation/record.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/final_passes.hpp"
 #include "runtime/device/device.hpp"
@@ -292,7 +293,7 @@ std::vector<WayCase> all_cases() {
   using namespace test::way_cases;
   std::vector<WayCase> all;
   for (auto cases : {of_rows(), of_products(), of_groups(), of_elements(), of_attention(), of_heads(),
-                     of_codes(), of_experts()})
+                     of_teachers(), of_codes(), of_experts()})
     all.insert(all.end(), cases.begin(), cases.end());
   return all;
 }
@@ -319,6 +320,8 @@ const std::map<std::pair<std::string_view, std::size_t>, const char*> unproven{
     {{GroupedLinearGradBias::op, 0}, "parts of rows have offsets of their own: unit/kernels_grouped"},
     {{HeadLoss::op, 1}, "it becomes another op"},
     {{HeadTokens::op, 1}, "it becomes another op"},
+    {{program::TeacherSums::op, 1}, "its sums lie behind one another: unit/kernels_distillation"},
+    {{program::LikeliestWords::op, 1}, "its words lie behind one another: unit/kernels_distillation"},
     {{SequenceSums::op, 1}, "ranks have sequences of their own"},
     {{SequenceSumsGrad::op, 1}, "ranks have sequences of their own"},
     {{KlSums::op, 0}, "ranks have sequences of their own"},

@@ -115,6 +115,7 @@ const std::vector<Row> numeric_rows{
     {"lora.alpha", 0.5, {"8"}, "lora.rank"},
     {"lora.dropout", 0.3, {"0.25"}, "lora.rank"},
     {"lora.rslora", 0.3, {"true"}, "lora.rank"},
+    {"lora.dora", 0.4, {"true"}, "lora.rank"},
     {"lora.targets", 0.5, {"*.mlp.*", "q_proj,*.mlp.*", "[\"k_proj\", \"o_proj\"]"}, "lora.rank"},
     {"lora.quantization", 0.4, {"nf4", "nf4", "fp4", "int8"}, "lora.rank"},
     {"lora.double_quantization", 0.4, {"false"}, "lora.rank"},
@@ -241,10 +242,14 @@ const std::vector<std::string_view>& left_out() {
       "model.add_tokens", "model.new_rows", "model.trust_config",
       // Losses on pairs, which mpi/axes_pairs and mpi/pipeline_pairs combine with meshes.
       "preference.",
+      // A loss against a file of another model's, which mpi/axes_pairs and mpi/pipeline_pairs combine
+      // likewise.
+      "distillation.",
       // What the family says, and turns that differ by mesh.
       "model.scoring_func", "debug.balanced_routing", "experts.bias_update_speed",
       // What is printed and watched.
-      "metrics.", "watchdog.timeout", "watchdog.stragglers", "watchdog.non_finite", "watchdog.audit_limit",
+      "metrics.", "profile.", "watchdog.timeout", "watchdog.stragglers", "watchdog.non_finite",
+      "watchdog.audit_limit",
       // What plans know of a machine, and what GPUs alone do.
       "cluster.", "device.", "offload.threads", "offload.optimizer_threads",
       // What is drawn together.

@@ -82,6 +82,12 @@ class Asynchronous(zt.Case):
         )
         self.assert_refused(result, 'device.cuda_graphs = "step"')
 
+    def test_ops_that_run_later_have_no_times(self):
+        for key, off in (("profile.steps", "[1,1]"), ("metrics.timeline_step", "1")):
+            words = zt.words_of({"run.output": self.folder / "untimed", **ASYNCHRONOUS})
+            refused = zt.run(1, [self.deck, *words, f"--{key}={off}"])
+            self.assert_refused(refused, rf"{key}: what runs later than it is issued, as on GPUs, has no times here")
+
 
 if __name__ == "__main__":
     zt.main()

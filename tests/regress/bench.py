@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import ztrain_run as zt
 
@@ -124,6 +125,40 @@ class Bench(zt.Case):
         self.assertIn(("steps", True), [(note["what"], note["warning"]) for note in b["notes"]])
         text, b = self.bench(0, "--steps=1")
         self.assertNotIn("skipped", text)
+
+    def test_calibration(self):
+        result = zt.run(2, ["bench", "--calibrate", "--quick"])
+        self.assertEqual(result.code, 0, str(result))
+        machine = self.folder / "machine.toml"
+        machine.write_text(result.out)
+        read = tomllib.loads(result.out)
+        self.assertEqual(sorted(read["ranks_on_node"]), ["1", "2"])
+        for ranks, part in read["ranks_on_node"].items():
+            for kernel in ("linear", "linear_grad_weight", "attention_grad", "rmsnorm", "optimizer_step"):
+                self.assertIn("fp32", part["kernel"][kernel], f"{kernel} with {ranks}")
+            self.assertEqual("all_gather" in part["kernel"], ranks == "2")
+
+        def planned(text, *words):
+            machine.write_text(text)
+            return zt.run(0, ["plan", self.deck, "--ranks=2", "--json", "--alone", "--data.train=none.bin", "--machine", machine, *words])
+
+        def step(text):
+            plan = planned(text)
+            self.assertEqual(plan.code, 0, str(plan))
+            return json.loads(plan.out)["time"]["step_seconds"]
+
+        slower = re.sub(r"(?m)^(fixed|hop) = (\S+)", lambda m: f"{m[1]} = {2 * float(m[2])}",
+                        re.sub(r"(?m)^(bandwidth|rate) = (\S+)", lambda m: f"{m[1]} = {float(m[2]) / 2}", result.out))
+        self.assert_near(step(slower), 2 * step(result.out), "seconds of a machine of half the speed")
+        self.assert_refused(planned(result.out.replace("bandwidth", "bandwith")), r"kernel\.\S+ has no key bandwith: legal are fixed, bandwidth")
+        self.assert_refused(planned(result.out[: result.out.rindex("\n# ")]), r"it has \d+ sections .* and says sections = \d+: it was cut")
+        self.assert_refused(planned(result.out[: result.out.rindex(" = ") + 3]), r"machine\.toml:\d+: not valid TOML")
+        for words, pattern in (
+            ([self.deck, "--calibrate"], r"--calibrate has decks of its own: leave \S+ out"),
+            (["--calibrate", "--kernels"], "--calibrate takes no options but --quick and --json"),
+            ([self.deck, "--quick"], "--quick is for --calibrate"),
+        ):
+            self.assert_refused(zt.run(0, ["bench", *words]), pattern)
 
     def test_refusals(self):
         def refused(ranks, *words, pattern):

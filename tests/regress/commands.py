@@ -173,6 +173,7 @@ class Commands(zt.Case):
             (["chek", self.deck], r"there is no command 'chek': did you mean `ztrain check`\?"),
             (["train", self.deck], r"there is no command 'train': `ztrain DECK` trains"),
             (["eval", self.deck], r"'eval' is neither a command nor a deck; commands are check, deck, .*, diff"),
+            (["plan", self.deck, "--memory", "80"], r"there is no option --memory: did you mean --device-memory\?"),
             (["plan", self.deck, "-n", "8"], r"there is no option -n: did you mean --ranks\?"),
             (["generate", self.checkpoint, "--prompt", "a", "-v"], r"there is no option -v: run with --help"),
             (["--ranks", "4"], r"'--ranks' stands where a command or a deck belongs"),

@@ -86,6 +86,8 @@ class Losses(Evaluates):
         found = self.evaluate("--sequence", SEQUENCE, "--data", path, ranks=2)
         self.assertEqual((found["documents"], found["tokens"]), (2, 69 + len(last)))
         self.close(found["loss"], -(sum(map(np.sum, whole)) + last.sum()) / found["tokens"])
+        told = self.run_it(["--sequence", SEQUENCE, "--data", path]).err
+        self.assertIn("note: 1 of 3 documents are longer than a row and are cut", told)
         joined = self.evaluate("--sequence", SEQUENCE, "--packing", "windows", "--data", path)
         self.assertEqual((joined["documents"], joined["tokens"]), (None, 75))
 
@@ -206,9 +208,18 @@ class Choices(Evaluates):
         subprocess.run([*tool, texts, "--tokenizer", "bytes", "--output", ids], check=True, stdout=subprocess.DEVNULL)
         one, other = (self.evaluate("--choices", path) for path in (texts, ids))
         self.assertEqual({**one, "choices": ""}, {**other, "choices": ""})
-        texts.write_text('{"context": "", "choices": ["a"]}\n')
-        failed = subprocess.run([*tool, texts, "--tokenizer", "bytes", "--output", ids], capture_output=True, text=True)
-        self.assertRegex(failed.stderr, r"^prepare_choices\.py: \S+to_prepare\.jsonl:1: the context has no token")
+        before, named = ids.read_text(), [{"question": c, "choices": t, "label": a} for c, t, a in self.ITEMS]
+        columns = ["--column", "context=question", "--column", "answer=label"]
+        subprocess.run([*tool, self.write("named.jsonl", named), "--tokenizer", "bytes", "--output", ids, *columns], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(list(map(json.loads, ids.read_text().splitlines())), list(map(json.loads, before.splitlines())))
+        for line, words, message in (
+            ('{"context": "", "choices": ["a"], "answer": 0}', [], r"\S+to_prepare\.jsonl:1: the context has no token"),
+            ('{"context": "b", "choices": ["a"]}', [], r"\S+:1: answer is null: give the index of the right one of 1 choices"),
+            ("{}", ["--column", "question=context"], r"--column: is 'question=context', .*; did you mean context=question\?"),
+        ):
+            texts.write_text(line + "\n")
+            failed = subprocess.run([*tool, texts, "--tokenizer", "bytes", "--output", ids, *words], capture_output=True, text=True)
+            self.assertRegex(failed.stderr, r"^prepare_choices\.py: " + message)
 
     def test_a_row_that_is_too_short_loses_the_beginning_of_its_context(self):
         context, choices, answer = self.ITEMS[0]

@@ -214,6 +214,19 @@ class OfAdapters(hf.Models):
         self.assertEqual(hf.read_folder(merged), hf.read_folder(self.folder / "end"))
         self.assertEqual(json.loads((merged / "config.json").read_text())["max_position_embeddings"], 777)
         self.assert_refused(zt.run(0, ["export", exported, "--adapter", "--to", self.folder / "no"]), r"is PEFT's folder already")
+        self.assert_refused(zt.run(0, ["export", self.checkpoint, "--adapter", "--base", exported, "--to", self.folder / "no"]), r"--base: adapters are exported alone")
+        from_it = lambda saved: {"run.steps": 1, "lora.targets": self.keys["lora.targets"], "model.from": saved}
+        whole = self.train(2, "whole", {**from_it(self.checkpoint), "checkpoint.frozen": True}) / "checkpoints" / "step_1"
+        for words in (["export", whole, "--to", self.folder / "no"], ["generate", whole, "--prompt-ids", 5], ["generate", self.folder / "model", "--prompt-ids", 5]):
+            self.assert_refused(zt.run(0, [*words, "--base", self.folder / "model"]), r"--base: '\S+' holds all of its weights")
+        last = self.train(2, "latest", from_it(whole)) / "checkpoints" / "step_1"
+        tokenizer = self.folder / "model" / "tokenizer.json"
+        tokenizer.write_text("its own")
+        self.addCleanup(tokenizer.unlink)
+        exported = self.export(last, "last_adapter", "--adapter")
+        self.assertEqual((exported / "tokenizer.json").read_text(), "its own")
+        again = json.loads((exported / "adapter_config.json").read_text())
+        self.assertEqual(again["base_model_name_or_path"], config["base_model_name_or_path"])
 
     def test_last_parts_of_names_where_they_say_all(self):
         keys = {**LORA, "lora.targets": ["q_proj", "up_proj"], "model.from": self.still("base", "model")}

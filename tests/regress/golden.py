@@ -154,6 +154,18 @@ class Golden(Numbers):
         ):
             self.agree("llama", form, ranks, mesh)
 
+    def test_adapters_with_magnitudes(self):
+        for model, name, ranks, mesh, keys in (
+            ("llama", "dora", 1, {}, {}),
+            ("llama", "dora", 4, {"tensor": 4}, {}),  # ranks share heads of keys
+            ("llama", "dora_nf4", 2, {}, {"recompute.mode": "full"}),
+            ("qwen2", "dora", 2, {"tensor": 2}, {}),
+            ("qwen2", "dora", 4, {"pipeline": 2, "context": 2}, {}),
+            ("starcoder2", "dora", 2, {"tensor": 2}, {"tensor.sequence_parallel": False}),
+            ("glm4", "dora", 4, {"pipeline": 2, "tensor": 2}, {"pipeline.schedule": "zb-h1"}),
+        ):
+            self.agree(model, name, ranks, mesh, keys)
+
     def test_adapters_start_as_those_that_peft_trained(self):
         for model in MODELS:
             self.adapters_start_alike(model)

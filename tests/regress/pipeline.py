@@ -1,8 +1,11 @@
 """mesh.pipeline from the command line: the losses of other meshes, checkpoints that go from any mesh to any, refusals."""
 
 import json
+import subprocess
+import sys
 import unittest
 
+import traces
 import ztrain_run as zt
 
 
@@ -39,7 +42,7 @@ class Pipeline(zt.Case):
         self.agrees("layers", 2, mesh(2, **{"pipeline.layers": [1, 4]}))
 
     def test_a_step_is_drawn_as_it_was_planned_and_done(self):
-        output = self.train(2, "drawn", mesh(2, **{"metrics.timeline_step": 2}))
+        output = self.train(2, "drawn", mesh(2, **{"metrics.timeline_step": 2, "profile.steps": [2, 3]}))
         self.assertIn("bubble", self.last.out)
         told = json.loads((output / "timeline.json").read_text())
         words = zt.words_of({"run.output": self.folder / "planned", **mesh(2)})
@@ -59,6 +62,7 @@ class Pipeline(zt.Case):
             at = [{(w["does"], w["micro_batch"]): w for w in rank["work"]} for rank in ranks]
             self.assertLess(at[0]["forward", 0]["end"], at[1]["forward", 5]["end"])
             self.assertLess(at[1]["backward", 0]["begin"], at[0]["backward", 5]["end"])
+        self.check_traces(output, planned["ranks"])
         # Of those in the middle, which are compiled once, each has its own number.
         words = zt.words_of({"run.output": self.folder / "many", **mesh(2), "batch.global": 24})
         many = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
@@ -69,6 +73,45 @@ class Pipeline(zt.Case):
         halves = json.loads(zt.run(0, ["plan", self.deck, "--ranks", 2, "--json", *words]).out)
         done = {w["does"] for rank in halves["time"]["pipeline"]["ranks"] for w in rank["work"]}
         self.assertEqual(done, {"forward", "backward_inputs", "backward_weights"})
+
+    def check_traces(self, output, planned):
+        """What each rank did in two steps is what the plan's trace has, op by op, and their files can be compared."""
+        plan_file = self.folder / "planned.json"
+        words = zt.words_of({"run.output": self.folder / "planned", **mesh(2)})
+        self.assertEqual(zt.run(0, ["plan", self.deck, "--ranks", 2, "--alone", "--trace", plan_file, *words]).code, 0)
+        facts, plan = traces.events_of(self, plan_file)
+        last = max(e["ts"] + e["dur"] for e in plan["X"]) / 1e6
+        self.assertAlmostEqual(last, facts["step_seconds"][0], delta=1e-8)
+        files = [output / "trace" / f"rank{rank}_trace.json" for rank in (0, 1)]
+        self.assertEqual(sorted((output / "trace").iterdir()), files)
+        done = [traces.events_of(self, file) for file in files]
+        for rank, (facts, phases) in enumerate(done):
+            self.assertEqual(len(facts["step_seconds"]), 2)
+            own = {phase: [e for e in events if e["pid"] == rank] for phase, events in plan.items()}
+            for begin, end in zip(facts["bounds"][::2], facts["bounds"][1::2]):
+                self.assertEqual(traces.ops_of(phases, begin, end), traces.ops_of(own))
+            self.assertEqual([e["name"] for e in phases["X"] if e["cat"] == "run"],
+                             ["step 2", "evaluation and saves", "reading data", "step 3", "evaluation and saves", "reading data"])
+            peaks = [e["args"]["bytes"] for e in phases["i"] if e["args"]["tier"] == "device"]
+            self.assertLessEqual(max(peaks), facts["planned_bytes"])
+            self.assertGreater(min(peaks), 0.5 * max(e["args"]["bytes"] for e in own["i"]))
+            ends = [e["ts"] + e["dur"] for e in own["X"] if e["cat"] in ("forward", "backward")]
+            self.assertAlmostEqual(max(ends) / 1e6, planned[rank]["work"][-1]["end"], delta=1e-8)
+        # By one clock: the second rank has nothing before the first has begun to send.
+        sent = min(e["ts"] for e in done[0][1]["X"] if e["cat"] == "send")
+        self.assertLess(sent, min(e["ts"] + e["dur"] for e in done[1][1]["X"] if e["cat"] == "recv"))
+        merged = self.folder / "merged.json"
+        subprocess.run([sys.executable, "-B", zt.SOURCE / "tools/merge_traces.py", *files, "-o", merged], check=True, capture_output=True)
+        whole = traces.events_of(self, merged)[1]
+        self.assertEqual(len(whole["X"]), len(done[0][1]["X"]) + len(done[1][1]["X"]))
+        words = [sys.executable, "-B", zt.SOURCE / "tools/compare_plan.py", plan_file, *files, "--json"]
+        told = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+        seconds = [value for facts, _ in done for value in facts["step_seconds"]]
+        self.assertAlmostEqual(told["step"][1], sum(seconds) / 4)
+        self.assertGreater(sum(row[1] for name, row in told["waits"].items() if name.startswith("waits for ")), 0)
+        apart = [abs(measured - planned) for planned, measured in told["ops"].values()]
+        self.assertEqual(apart, sorted(apart, reverse=True))
+        self.assertGreater(min(told["ops"]["forward linear"]), 0)
 
     def test_a_schedule_may_be_a_file(self):
         lines = ["0F0,0F1,0F2,0B0,0F3,0I1,0F4,0W1,0B2,0F5,0B3,0B4,0B5"]
@@ -136,6 +179,8 @@ class Pipeline(zt.Case):
         )
         self.refuse(2, mesh(2, **{"pipeline.layers": [5]}), r"pipeline\.layers has 1 numbers, and .* makes 2 stages")
         self.refuse(2, mesh(2, **{"pipeline.stages_per_rank": 2}), r'with pipeline\.schedule = "1f1b" every rank has 1')
+        for steps in ([3, 2], [1.5, 2], [2]):
+            self.refuse(2, mesh(2, **{"profile.steps": steps}), r"profile\.steps = \[.*\]: must be \[\] or two whole numbers")
         self.refuse(2, mesh(2, **{"pipeline.schedule": "2f2b"}), r"pipeline\.schedule .*one of 1f1b, gpipe")
 
 

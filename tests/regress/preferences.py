@@ -4,8 +4,10 @@ tools/parity/preferences_against_trl.py --golden writes pairs.h5, labels.h5 and 
 """
 
 import json
+import struct
 
 import h5py
+import hf_model as hf
 import ztrain_run as zt
 
 GOLDEN = zt.SOURCE / "tests" / "regress" / "golden"
@@ -16,14 +18,33 @@ PACKED = {"data.sequence": 512, "data.max_documents": 0, "batch.global": 1, "bat
 VALIDATED = {"data.validation_fraction": 0.25, "evaluation.interval": 4, "batch.global": 4}
 
 
+def write_reward_model(folder, config=None):
+    """Writes the model of the golden numbers with a head for rewards, whose weights are made up."""
+    folder.mkdir()
+    own = {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "LABEL_0"}, "pad_token_id": 0}
+    causal = json.loads((GOLDEN / "llama" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**causal, **own, **(config or {})}))
+    score = [0.1 * (7 * i % 11 - 5) for i in range(causal["hidden_size"])]
+    tensors = hf.read_file(GOLDEN / "llama" / "model.safetensors")
+    tensors["score.weight"] = ("F32", [1, len(score)], struct.pack(f"<{len(score)}f", *score))
+    hf.write_file(folder / "model.safetensors", tensors)
+    return folder
+
+
 class Preferences(zt.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.reward_model = write_reward_model(cls.folder / "rewards")
+
     @classmethod
     def sections(cls):
         """All else comes with the golden numbers."""
         return {"checkpoint": {"interval": -1}}
 
     def steps(self, loss, ranks, name, overrides=None):
-        paths = {"data.train": [str(GOLDEN / RUNS[loss]["data"])], "model.from": str(GOLDEN / "llama"), "checkpoint.resume": "none"}
+        model = self.reward_model if RUNS[loss]["settings"]["preference.loss_type"] == "reward" else GOLDEN / "llama"
+        paths = {"data.train": [str(GOLDEN / RUNS[loss]["data"])], "model.from": str(model), "checkpoint.resume": "none"}
         output = self.train(ranks, name, overrides, self.write_deck(name, {**RUNS[loss]["settings"], **paths}))
         return [record for record in zt.metrics(output) if "grad_norm" in record]
 
@@ -59,6 +80,8 @@ class Preferences(zt.Case):
         }
         for name, (ranks, keys) in meshes.items():
             self.assert_as_trl("sigmoid", self.steps("sigmoid", ranks, name, keys), name)
+            if name in ("packed", "context", "pipeline", "heads", "copies"):
+                self.assert_as_trl("reward_centered", self.steps("reward_centered", ranks, f"reward_{name}", keys), f"reward {name}")
         for name, (ranks, keys) in meshes.items():  # kto compares with what all ranks have at once
             if name in ("packed", "context", "heads", "ring"):
                 keys = keys if "batch.global" in keys else {**keys, "batch.micro": 12}
@@ -79,6 +102,8 @@ class Preferences(zt.Case):
     def test_resuming_keeps_the_reference(self):
         keys = {**VALIDATED, "lora.rank": 4, "lora.targets": ["q_proj"], "checkpoint.interval": 4, "optimizer.lr": 1e-2}
         whole = self.steps("sigmoid", 2, "whole", keys)
+        self.assertRegex(self.last.out, r"the lowest validation loss is \d\.\d{4}, of step")
+        self.assert_refused(zt.run(2, ["evaluate", GOLDEN / "llama", "--data", GOLDEN / "pairs.h5"]), r"--data: '\S+pairs\.h5' holds pairs of answers, .*data\.validation")
         self.assertNotEqual(whole[0]["loss"], whole[-1]["loss"])
         self.steps("sigmoid", 2, "cut", {**keys, "run.steps": 4})
         reference = (self.folder / "cut" / "reference.h5").read_bytes()
@@ -88,7 +113,7 @@ class Preferences(zt.Case):
         of_validation = [r for r in zt.metrics(self.folder / "whole") if "validation_loss" in r]
         self.assertEqual([r["step"] for r in of_validation], [4, 8])
         for record in of_validation:
-            self.assertTrue(record.keys() >= set(REPORTED), record)
+            self.assertTrue(record.keys() >= set(REPORTED) and "perplexity" not in record, record)
             self.assertTrue(0 <= record["rewards_accuracies"] <= 1, record)
         self.steps("sigmoid", 1, "alone", {**keys, "run.steps": 4})
         alone = next(r for r in zt.metrics(self.folder / "alone") if "validation_loss" in r)
@@ -97,15 +122,24 @@ class Preferences(zt.Case):
 
         def refuse(pattern):
             result = zt.run(2, [self.folder / "cut.toml", *zt.words_of({**keys, "run.output": "cut", "run.steps": 9,
-                                                                       "checkpoint.resume": "auto"})])
+                                                                       "checkpoint.resume": "auto", "checkpoint.override": ["data.*"]})])
             self.assert_refused(result, "run.output", pattern)
 
         with h5py.File(self.folder / "cut" / "reference.h5", "r+") as file:
             self.assertLess(file["train.0"][:].max(), 0)
             file["train.0"][3] += 1e-9
         refuse("other log-probabilities")
+        for keys["data.sequence"] in (RUNS["sigmoid"]["settings"]["data.sequence"] * 2,):
+            refuse(r"data\.sequence was \d+ and is \d+, and preference\.loss_type = \"sigmoid\" .*: set the keys back")
+        del keys["data.sequence"]
+        with h5py.File(self.folder / "cut" / "reference.h5", "r+") as file:
+            del file["train.0"]
+            file["train.0"] = [0.0] * 5
+        refuse(r"has 5 log-probabilities in train\.0, and the data need \d+, two for each of \d+ pairs")
         (self.folder / "cut" / "reference.h5").unlink()
         refuse("reference.h5' is not there")
+        (self.folder / "cut" / "reference.h5").mkdir()
+        refuse("reference.h5' is no file")
 
     def test_what_does_not_fit_is_refused(self):
         pairs, chats = str(GOLDEN / "pairs.h5"), str(GOLDEN / "documents.h5")
@@ -117,6 +151,7 @@ class Preferences(zt.Case):
             ({"data.max_documents": 1}, ("data.max_documents", "preference.loss_type")),
             ({"preference.loss_type": "ipo", "preference.label_smoothing": 0.1}, ("preference.label_smoothing", "ipo")),
             ({"preference.loss_type": "exo_pair"}, ("preference.label_smoothing", "above 0")),
+            ({"preference.center_rewards_coefficient": 0.1}, ("preference.center_rewards_coefficient", "sigmoid")),
         ):
             deck = self.write_deck("refused", {**RUNS["sigmoid"]["settings"], "data.train": [pairs],
                                                "model.from": str(GOLDEN / "llama"), **keys})

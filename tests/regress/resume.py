@@ -326,6 +326,9 @@ class Resume(zt.Case):
         self.assertIn("note: the validation data differ from those of", self.last.out)
         self.assertEqual([r["tokens"] for r in zt.metrics(output) if "loss" in r], [80 * 32 + 64, 80 * 32 + 128])
         self.assertNotEqual(zt.losses(output)[21], zt.losses(self.straight)[21])
+        mixed = {"data.train": [self.folder / "text.txt", other], "data.weights": [0.5, 0.5], "checkpoint.override": ["data.*"], "run.steps": 21}
+        self.resume("mixed", mixed)
+        self.assertRegex(self.last.out, r"sequences \(\d+ tokens\) are consumed\n  texts that were seen may come again")
 
     def test_the_best_is_exported_and_a_run_that_gets_worse_ends(self):
         keys = {"evaluation.interval": 5, "checkpoint.interval": 10, "checkpoint.keep": 1, "checkpoint.resume": "auto"}
@@ -343,6 +346,15 @@ class Resume(zt.Case):
         weights = [(folder / "model.safetensors").read_bytes() for folder in (exported, self.folder / "by_hand")]
         self.assertEqual(weights[0], weights[1])
         self.assertEqual(sorted(zt.validation_losses(output)), [5, 10, 15, 20])
+        newest = output / "checkpoints" / "step_20"
+        near = rf"such as '{newest}', or '{best}' with the lowest validation loss"
+        self.assert_refused(zt.run(0, ["evaluate", output, "--data", self.folder / "others.txt"]), near)
+        self.train(1, "best", {**keys, **worse, **export, "run.steps": 50})
+        self.assertRegex(self.last.out, rf"nothing to do: .*, or set it to 0, to go on from there; checkpoint\.resume = \"{best}\" goes on from the best; give another checkpoint\.export")
+        self.assertNotIn("changed by checkpoint.override", self.last.out)
+        gentle = {"optimizer.lr": 1e-4, "checkpoint.resume": best, "checkpoint.export": self.folder / "gentle", "run.steps": 15}
+        self.train(1, "best", {**keys, **worse, **export, **gentle})
+        self.assertEqual(max(zt.losses(output)), 15)
 
     def test_another_model_is_refused(self):
         self.refused({"model.hidden_size": 48}, r"model\.hidden_size was 32 when .* and is 48 now")

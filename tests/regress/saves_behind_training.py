@@ -72,6 +72,7 @@ class SavesBehindTraining(zt.Case):
             if "seconds" in record:
                 self.assertGreaterEqual(record["seconds"]["save"], record["seconds"]["save_wait"])
         self.assertGreater(zt.metrics(output)[2]["seconds"]["save_wait"], 0)
+        self.assertRegex(self.last.out, r"\nbound by saving: \d+% of \S+ s; .* \(rank 0\)\n")
 
     def test_the_copy_is_planned_and_printed(self):
         rows = {}

@@ -217,7 +217,7 @@ class FromPeft(golden.Numbers):
 
     def test_what_cannot_be_is_one_message(self):
         for number, (change, without, overrides, pattern) in enumerate((
-            ({"use_dora": True}, (), {}, r"adapter_config\.json: use_dora = true: ztrain has no adapters with magnitudes"),
+            ({"use_dora": True}, (), {}, r"does not hold the adapters that its adapter_config\.json says: \S+lora_magnitude_vector is missing"),
             ({"rank_pattern": {"q_proj": 3}}, (), {}, r"rank_pattern = \{\"q_proj\":3\}: ztrain has no ranks that differ"),
             ({"bias": "all"}, (), {}, r"bias = \"all\""),
             ({"peft_type": "IA3"}, (), {}, r"peft_type = \"IA3\": ztrain has LORA alone"),
@@ -226,6 +226,10 @@ class FromPeft(golden.Numbers):
             ({"base_model_name_or_path": "/no/where"}, (), {"model.base": ""}, r"\"/no/where\": there is no such folder: .* model\.base"),
             ({}, (), {"lora.rank": 5}, r"lora\.rank = 5 contradicts the adapters in model\.from \(\S+adapter_config\.json\), which have \d"),
             ({}, (), {"lora.targets": ["o_proj"]}, r"lora\.targets = \[\"o_proj\"\] contradicts .* which have \[\""),
+            ({"target_modules": []}, (), {}, r"target_modules = \[\] leaves out model\.layers\.0\.\S+, of which adapter_model\.safetensors beside it"),
+            ({"exclude_modules": ["q_proj"]}, (), {}, r"exclude_modules = \[\"q_proj\"\] leaves out \S+q_proj,"),
+            ({"layers_to_transform": [0]}, (), {}, r"layers_to_transform = \[0\] leaves out model\.layers\.1\."),
+            ({"modules_to_save": ["lm_head"]}, (), {}, r"modules_to_save has lm_head, of which adapter_model\.safetensors beside it holds no"),
             ({}, ("1.self_attn.q_proj.lora_A.weight",), {}, r"does not hold the adapters that its adapter_config\.json says: \S+q_proj\.lora_A\.weight is missing"),
         )):
             deck = self.write_deck(f"no_{number}", {**self.keys("llama", self.folder_of(f"bad_{number}", change, without)), **overrides})

@@ -239,6 +239,10 @@ class TrackRun(unittest.TestCase):
             self.assertIn(f"# TYPE {line[: line.index('{')]} gauge", lines)
         self.assertEqual([path.name for path in out.parent.iterdir()], ["my.prom"])
         self.assertNotIn("mfu", out.read_text())
+        other = shutil.copytree(self.run_folder, self.run_folder.with_name("run b"))
+        self.track(other, "--to", "prometheus", "--output", out.parent / "all")
+        self.assertEqual(sorted(path.name for path in (out.parent / "all").iterdir()), ["run a.prom", "run b.prom"])
+        self.assertIn("two of the runs have one name", self.track(self.run_folder, "--to", "prometheus", "--output", out.parent, code=1).stderr)
 
     def test_packages_get_every_row(self):
         """Stand-ins of wandb and mlflow write down what they are called with; the real ones were tried by hand."""

@@ -59,7 +59,7 @@ CASES = [
     ("axolotl_deepspeed.yaml", 8, {"model.preset": "qwen3-8b"},
      {"mesh.context": 2, "batch.global": 4, "run.steps": 500, "offload.activations": "cpu", "checkpoint.resume": "auto"}),
     ("axolotl_dpo.yaml", 2, {"model.preset": "gemma2-2b"}, {"lora.targets": ["q_proj", "v_proj"], "preference.loss_type": "sigmoid",
-                                                                      "model.trainable": ["*model.embed_tokens.weight*"]}),
+                                                                      "lora.dora": True, "model.trainable": ["*model.embed_tokens.weight*"]}),
     ("torchtitan_llama3_8b.toml", 8, {},
      {"model.preset": "llama3-8b", "schedule.name": "wsd", "schedule.decay": 100, "checkpoint.interval": -1,
       "data.train": ["data/c4.h5"], "recompute.mode": "selective", "batch.global": 8}),
@@ -130,10 +130,19 @@ class Translate(zt.Case):
     def test_the_last_value_and_the_command_line_win(self):
         words = [CONFIGURATIONS / "accelerate_deepspeed.yaml", CONFIGURATIONS / "trl_sft.yaml", "--optimizer.lr=1e-3", "--ranks", 8]
         text = self.translate(*words)
+        self.assertRegex(text, r'# tools/prepare_data.py RECORDS... --tokenizer "models/\S+" --output data/NAME.h5.*\n# validation = ')
+        self.assertRegex(text, r'\[checkpoint\]\n(?:.*\n)*# export = "FOLDER"')
         self.assertIn("set aside: gradient_accumulation_steps counts (trl_sft.yaml:12)", text)
         self.assertIn("# command line: optimizer.lr = 1e-3", text)
         deck = tomllib.loads(text)
         self.assertEqual((deck["optimizer"]["lr"], deck["batch"]["global"]), (1e-3, 128))
+
+    def test_either_of_two_settings_turns_recomputation_on(self):
+        pathlib.Path("off.yaml").write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_activation_checkpointing: false\n")
+        for given, mode in (("true", "full"), ("false", "none"), (None, "full")):
+            pathlib.Path("sft.yaml").write_text("max_length: 512\n" + (f"gradient_checkpointing: {given}\n" if given else ""))
+            for files in (("off.yaml", "sft.yaml"), ("sft.yaml", "off.yaml")):
+                self.assertEqual(tomllib.loads(self.translate(*files))["recompute"]["mode"], mode, (given, files))
 
     def test_what_cannot_be_translated_is_refused(self):
         for name, content, *patterns in [
@@ -141,12 +150,22 @@ class Translate(zt.Case):
             ("broken.json", '{"train_batch_size": [1,\n', r"broken\.json:\d+: this is not valid YAML or JSON"),
             ("deck.toml", "[run]\nsteps = 3\n[data]\ntrain = ['a']\n", "of its 2 names are those of a program"),
             ("deep.yaml", "a: " + "{b: " * 20 + "1" + "}" * 20, "is nested deeper than any configuration"),
+            ("deeper.json", '{"a": ' * 3000 + "1" + "}" * 3000, r"deeper\.json:\d+: is nested deeper than any configuration"),
+            ("two.yaml", "learning_rate: 1e-4\n---\nlearning_rate: 2e-4\n", r"two\.yaml: holds 2 documents \(---\)"),
+            ("wide.json", '{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3e18}', r"batch\.global: 3e\+18 is more than any run has"),
         ]:
             pathlib.Path(name).write_text(content)
             self.assert_refused(zt.run(0, ["translate", name], timeout=30), *patterns)
         sft = CONFIGURATIONS / "trl_sft.yaml"
         self.assert_refused(zt.run(0, ["translate", sft, "--from", "keras"], timeout=30), "no program whose files are read; legal: trl")
         self.assert_refused(zt.run(0, ["translate", sft, "--optimizer.rate=1"], timeout=30), "gives no key of a deck")
+
+    def test_reward_models(self):
+        for text in ("center_rewards_coefficient: 0.01\npacking: false\n", "reward_model: true\ncenter_rewards_coefficient: 0.01\nsample_packing: false\nbase_model: x\n"):
+            pathlib.Path("reward.yaml").write_text("learning_rate: 1e-5\nmax_steps: 10\n" + text)
+            deck = tomllib.loads(self.translate("reward.yaml"))
+            self.assertEqual(deck["preference"], {"loss_type": "reward", "center_rewards_coefficient": 0.01})
+            self.assertEqual(deck["data"]["max_documents"], 2)
 
     def test_a_deck_goes_back(self):
         sizes = {"run.steps": 100, "batch.micro": 2, "schedule.warmup": 0.1, "schedule.name": "linear", "schedule.min_lr_ratio": 0}

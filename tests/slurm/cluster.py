@@ -50,6 +50,7 @@ KillWait=5
 TCPTimeout=2
 MessageTimeout=10
 MpiDefault=none
+PropagatePrioProcess=1
 """
 
 
@@ -202,8 +203,9 @@ class Cluster:
         }
 
     def submit(self, *words, env=None):
-        """The number of a job; it runs in the shared folder, where its log is."""
-        out = must("sbatch", "--parsable", *words, cwd=self.shared, env=self.environment() | (env or {}))
+        """The number of a job; it runs in the shared folder, where its log is. Its ranks, which keep processors busy also while they wait
+        for each other, have the priority of the tests beside them, not the cluster's (PropagatePrioProcess)."""
+        out = must("nice", "-n", -os.nice(0), "sbatch", "--parsable", *words, cwd=self.shared, env=self.environment() | (env or {}))
         return int(out.strip().split(";")[0])
 
     def job(self, number):

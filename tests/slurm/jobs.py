@@ -4,8 +4,10 @@ What happens to a run may change no bit of its losses, so each is held against a
 have no end of their own, so that none comes to it before the test is ready: a job is told to stop once it has come far enough.
 """
 
+import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import cluster
@@ -145,8 +147,11 @@ class Jobs(zt.Case):
         self.wait_for_steps()
         second.start()
         self.cluster.wait_for_nodes(2)
+        # The ranks there hold the run's folder until SLURM reaches them. They wait for the others, which keeps processors busy, unless they
+        # are stopped.
         first.cut()
-        # The ranks there hold the run's folder until SLURM reaches them.
+        for rank in zt.rank_processes(first.process.pid).values():
+            os.kill(rank, signal.SIGSTOP)
         waits = "an earlier start of this job may not have ended yet"
         self.wait_for("the start after that", lambda: waits in self.said())
         first.mend()

@@ -10,7 +10,7 @@
 
 #include "base/shape.hpp"
 #include "job/worker.hpp"
-#include "plan/traffic.hpp"
+#include "plan/rates/traffic.hpp"
 #include "runtime/device/device.hpp"
 
 namespace ztrain::test {

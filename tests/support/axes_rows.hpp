@@ -86,8 +86,13 @@ inline constexpr Precision precisions[] = {{"fp64", f64, "none", 1e-12, 1e-12},
 enum class Sizes : int { even, three_heads_of_keys, one_head_of_keys, rows, joined };
 inline constexpr const char* sizes[] = {"even", "3 heads of keys", "1 head of keys",
                                         "rows that do not divide", "weights that are joined"};
-enum class Training : int { all, adapters, dropout, frozen };
-inline constexpr const char* trainings[] = {"all", "adapters", "adapters with dropout", "a part"};
+enum class Training : int { all, adapters, dropout, frozen, magnitudes, magnitudes_with_dropout };
+inline constexpr const char* trainings[] = {"all",
+                                            "adapters",
+                                            "adapters with dropout",
+                                            "a part",
+                                            "adapters with magnitudes",
+                                            "the same with dropout"};
 enum class Layers : int { by_tokens, overlapped, whole };
 inline constexpr const char* layers[] = {"norms by tokens", "overlap", "norms whole"};
 struct TokenLoss {
@@ -97,10 +102,15 @@ struct TokenLoss {
 inline constexpr TokenLoss token_losses[] = {
     {"", [](TinyModel&) {}},
     {", pairs of answers", [](TinyModel& m) { m.pair_loss = "sigmoid"; }},
+    {", rewards", [](TinyModel& m) { m.pair_loss = "reward"; }},
     {", smoothed labels and z-loss",
      [](TinyModel& m) {
        m.label_smoothing = 0.1;
        m.head_z_loss = 0.01;
+     }},
+    {", a teacher",
+     [](TinyModel& m) {
+       m.teacher = {5, 0.4};
      }},
 };
 struct Accumulation {
@@ -293,9 +303,10 @@ class Row {
       m.dims.trainable = {"model.layers.1.*", "model.norm.weight"};
       m.dims.frozen = {"*.v_proj.weight"};
     }
-    if (as == Training::adapters || as == Training::dropout) {
-      m.lora = {
-          3, 6, as == Training::dropout ? 0.25 : 0.0, {"q_proj", "k_proj", "o_proj", "down_proj", "up_proj"}};
+    if (as != Training::all && as != Training::frozen) {
+      const bool drops = as == Training::dropout || as == Training::magnitudes_with_dropout;
+      m.lora = {3, 6, drops ? 0.25 : 0.0, {"q_proj", "k_proj", "o_proj", "down_proj", "up_proj"}};
+      m.lora.dora = as == Training::magnitudes || as == Training::magnitudes_with_dropout;
       m.dims.trainable = {"model.layers.1.input_layernorm.weight"};
       m.adapter_std = 0.05;
     }

@@ -66,7 +66,11 @@ inline constexpr Kind kinds[] = {
        m.dims.qk_norm = m.dims.tie_word_embeddings = true;
        m.document_ends = {7};
      }},
-    {"pairs of answers", [](TinyModel& m) { m.pair_loss = "ipo"; }}};
+    {"pairs of answers", [](TinyModel& m) { m.pair_loss = "ipo"; }},
+    {"rewards", [](TinyModel& m) { m.pair_loss = "reward"; }},
+    {"a teacher", [](TinyModel& m) {
+       m.teacher = {5, 0.4};
+     }}};
 
 /// Of what a rank has, every so many blocks.
 inline constexpr int recomputed[] = {0, 1, 2};

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "plan/traffic.hpp"
+#include "plan/rates/traffic.hpp"
 #include "program/loops/repeat.hpp"
 #include "program/passes/final_passes.hpp"
 #include "tests/support/small_job.hpp"

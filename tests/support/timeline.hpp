@@ -3,8 +3,6 @@
 // schedule costs by itself, without a model.
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 #include <vector>
 
 #include "base/shape.hpp"
@@ -55,6 +53,9 @@ class TurnClock {
     line_.ranks.resize(order.turns.size());
     line_.alive.assign(order.turns.size(), 0);
     alive_.assign(order.turns.size(), 0);
+    for (const auto& turns : order.turns)
+      for (const Turn& turn : turns) micros_ = std::max(micros_, turn.micro + 1);
+    done_.assign(at(2 * order.map.stages() * micros_), not_yet);
   }
 
   Timeline run() {
@@ -63,7 +64,7 @@ class TurnClock {
   }
 
  private:
-  using Done = std::tuple<bool, int, int>;  ///< {backward for inputs, stage, micro-batch}
+  static constexpr double not_yet = -1;
 
   /// Whether what the turn needs of its neighbour is there, and since when.
   bool take(int rank, const Turn& turn) {
@@ -73,17 +74,21 @@ class TurnClock {
     const int neighbour = forward ? stage - 1 : stage + 1;
     double begin = slots.empty() ? 0 : slots.back().end;
     if (!weights && neighbour >= 0 && neighbour < order_.map.stages()) {
-      const auto done = done_.find({!forward, neighbour, turn.micro});
-      if (done == done_.end()) return false;
+      const double done = done_[slot(!forward, neighbour, turn.micro)];
+      if (done == not_yet) return false;
       const bool far = order_.map.rank_of(neighbour) != rank;
-      begin = std::max(begin, done->second + (far ? costs_[at(neighbour)].message : 0));
+      begin = std::max(begin, done + (far ? costs_[at(neighbour)].message : 0));
     }
     const double end = begin + seconds(turn.kind, costs_[at(stage)]);
     slots.push_back({turn, begin, end});
     line_.seconds = std::max(line_.seconds, end);
-    if (!weights) done_[{!forward, stage, turn.micro}] = end;
+    if (!weights) done_[slot(!forward, stage, turn.micro)] = end;
     count(at(rank), turn.kind);
     return true;
+  }
+
+  std::size_t slot(bool backward, int stage, int micro) const {
+    return at(((backward ? order_.map.stages() : 0) + stage) * micros_ + micro);
   }
 
   static double seconds(TurnKind kind, const TurnCosts& c) {
@@ -108,8 +113,9 @@ class TurnClock {
   const PipelineOrder& order_;
   const std::vector<TurnCosts>& costs_;
   Timeline line_;
-  std::map<Done, double> done_;
-  std::vector<int> alive_;  ///< by rank, now
+  int micros_ = 0;
+  std::vector<double> done_;  ///< the end of each forward and backward for inputs, by slot()
+  std::vector<int> alive_;    ///< by rank, now
 };
 
 /// costs: by stage. Throws Error where ranks wait for each other in a circle.

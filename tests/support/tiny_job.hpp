@@ -40,6 +40,7 @@ struct TinyModel {
   /// preference.loss_type: each sequence is a pair, its first half the chosen answer. "": the loss of tokens.
   std::string pair_loss;
   double label_smoothing = 0, head_z_loss = 0;
+  model::DistillationRequest teacher{};
 
   TinyModel() {
     dims.hidden_size = 24;
@@ -73,12 +74,15 @@ struct TinyModel {
     request.bias_speed = bias_speed;
     request.label_smoothing = label_smoothing;
     request.head_z_loss = head_z_loss;
-    if (!pair_loss.empty()) request.pairs = {micro * sequence_slots(sequence), {pair_loss, 0.3, 0, 0.5}};
+    request.distillation = teacher;
+    if (!pair_loss.empty())
+      request.pairs = {micro * sequence_slots(sequence), {pair_loss, 0.3, 0, 0.5, 1, 1, 0.1}};
     model::Graph graph = model::decoder(dims, request);
     model::add_adapters(graph, lora, 17);
     model::mark_trainable(graph, dims);
     for (model::Parameter& p : graph.parameters)
-      if (p.adapter && adapter_std > 0) p.init = model::Init::normal, p.init_std = adapter_std;
+      if (p.adapter && adapter_std > 0 && p.init != model::Init::row_norms)
+        p.init = model::Init::normal, p.init_std = adapter_std;
     model::use_fp8(graph, fp8);
     model::quantize_weights(graph, lora);
     return graph;
@@ -122,11 +126,32 @@ inline bool is_undesirable(std::int64_t sample) {
   return sample % 3 == 1;
 }
 
+/// Gives words to the tokens at these places, each with a larger share than the one before; every seventh
+/// token has no teacher.
+inline void teach(const TinyModel& model, const std::vector<std::int64_t>& places,
+                  const job::InputAddresses& in) {
+  const std::int64_t k = model.teacher.words;
+  for (std::size_t t = 0; t < places.size(); ++t)
+    for (std::int64_t w = 0; w < k; ++w) {
+      const std::size_t at = t * static_cast<std::size_t>(k) + static_cast<std::size_t>(w);
+      const bool taught = places[t] >= 0 && places[t] % 7 != 3;
+      // 37 divides no vocabulary here, so that the words of a token differ.
+      in.words[at] =
+          taught ? static_cast<std::int32_t>((places[t] * 11 + w * 37) % model.dims.vocab_size) : 0;
+      in.shares[at] = taught ? static_cast<float>(2 * (w + 1)) / static_cast<float>(k * (k + 1)) : 0.0F;
+    }
+}
+
 /// Fills every micro-batch with the samples of this step; samples differ in their number of valid targets.
 inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::int64_t first_sample) {
   data::BatchPart part = job::part_of_batches(worker, model.micro * model.sequence);
-  for (int m = 0; m < micros; ++m)
-    part.fill(job::batch_of(worker.inputs(m)), [&](const data::MicroBatch& in) {
+  for (int m = 0; m < micros; ++m) {
+    std::vector<std::int64_t> places(
+        static_cast<std::size_t>(job::own_tokens(worker, model.micro * model.sequence)));
+    const job::InputAddresses inputs = worker.inputs(m);
+    data::MicroBatch to = job::batch_of(inputs);
+    if (model.teacher.words > 0) to.places = places.data();
+    part.fill(to, [&](const data::MicroBatch& in) {
       for (std::int64_t row = 0; row < model.micro; ++row)
         for (std::int64_t t = 0; t < model.sequence; ++t) {
           const std::int64_t sample =
@@ -137,14 +162,19 @@ inline void fill(job::Worker& worker, const TinyModel& model, int micros, std::i
           in.weights[i] = (sample + t) % 5 == 4 || t < sample % 3 ? 0.0F : 1.0F;
           in.positions[i] = static_cast<std::int32_t>(t - start);
           in.document_start[i] = static_cast<std::int32_t>(row * model.sequence + start);
+          if (in.places != nullptr) in.places[i] = in.weights[i] != 0 ? sample * model.sequence + t : -1;
           if (in.sequences == nullptr) continue;
           const std::int64_t half = model.sequence / 2, answer = t < half ? 0 : 1;
+          if (is_reward_loss(model.pair_loss))
+            in.weights[i] = t == half - 1 || t == model.sequence - 1 ? 1.0F : 0.0F;
           const bool undesirable = is_undesirable(sample) && find_pair_loss(model.pair_loss).labelled;
           in.sequences[i] = static_cast<std::int32_t>(row * sequence_slots(model.sequence) + answer +
                                                       (undesirable ? 2 : 0));
           in.reference[i] = t % half == 0 ? -12.5 - 0.75 * static_cast<double>((sample + answer) % 4) : 0;
         }
     });
+    if (model.teacher.words > 0) teach(model, places, inputs);
+  }
 }
 
 inline void set_scalars(StepScalars& s, int step) {

@@ -11,6 +11,8 @@
 #include "kernels/activation/record.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
+#include "kernels/distillation/record.hpp"
+#include "kernels/dora/record.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/embedding/record.hpp"
@@ -23,6 +25,7 @@
 #include "kernels/load/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/preference/record.hpp"
+#include "kernels/reward/record.hpp"
 #include "kernels/rope/record.hpp"
 #include "kernels/sinks/record.hpp"
 #include "program/ir/placement.hpp"
@@ -155,12 +158,17 @@ inline std::vector<WayCase> of_rows() {
 }
 
 inline std::vector<WayCase> of_products() {
+  const Operand squares = vector(36, DType::f64, Fill::positive);
   return {
       way_case(Linear{}, {matrix(T, 24), matrix(36, 24), vector(36)}, {matrix(T, 36)}),
       way_case(Linear{}, {matrix(T, 24), matrix(36, 24)}, {matrix(T, 36)}),
       way_case(LinearGradInput{}, {matrix(T, 36), matrix(36, 24)}, {matrix(T, 24)}),
       way_case(LinearGradWeight{}, {matrix(T, 36), matrix(T, 24)}, {matrix(36, 24)}),
       way_case(LinearGradBias{}, {matrix(T, 36)}, {vector(36)}),
+      way_case(DoraSquares{{0.3}}, {matrix(36, 24), matrix(5, 24), matrix(36, 5)}, {vector(36)}),
+      way_case(DoraScale{}, {matrix(T, 36), vector(36), squares, vector(36)}, {matrix(T, 36)}),
+      way_case(DoraScale{}, {matrix(T, 36), vector(36), squares}, {matrix(T, 36)}),
+      way_case(DoraGradMagnitude{}, {matrix(T, 36), matrix(T, 36), squares}, {vector(36)}),
   };
 }
 
@@ -270,6 +278,10 @@ inline std::vector<WayCase> of_heads() {
     if (cut) c.first_word = part.begin * words / 12;
   };
   const HeadChunk all{{2, 0.1, 0.01}, 0, T, 0, words, false};
+  const Operand score = matrix(1, 24);
+  const auto rows = [](RewardTokensGrad& r, const Way& way, const Twelfths& part) {
+    if (way.inputs[RewardTokensGrad::token_weights] == program::replicated) r.first_token = part.begin;
+  };
   return {
       way_case(HeadLoss{{2, 0.1, 0.01}}, {h, weight, tokens(), weights()}, {vector(2)}),
       way_case(HeadLossGrad{{2}}, {h, weight, tokens(), weights(), scalars()},
@@ -281,9 +293,39 @@ inline std::vector<WayCase> of_heads() {
       way_case<HeadSplitTokens>({all}, {sums, tokens(), weights()}, {vector(T)}, chunk),
       way_case(SequenceSums{}, {vector(T), weights(), documents(), vector(T)}, {matrix(T, 3)}),
       way_case(SequenceSumsGrad{}, {matrix(T, 3), documents()}, {vector(T)}),
+      way_case(RewardTokens{}, {matrix(T, 24), score, weights()}, {vector(T)}),
+      way_case<RewardTokensGrad>({}, {matrix(T, 24), score, weights(), vector(T), scalars()},
+                                 {matrix(T, 24), score}, rows),
       way_case<HeadLogitsGrad>(
           {all}, {matrix(T, words), sums, h, weight, tokens(), weights(), scalars()},
           {h, workspace(), {{T, words}, DType::f64, Fill::numbers, /*same_as=*/0}, weight}, chunk),
+  };
+}
+
+inline std::vector<WayCase> of_teachers() {
+  using namespace program;
+  constexpr std::int64_t k = 3;
+  const Operand h = matrix(T, 24), weight = matrix(words, 24), logits = matrix(T, words),
+                sums = matrix(T, 3, DType::f64, Fill::positive),
+                of_teacher = matrix(T, k, DType::i32, Fill::words),
+                shares = matrix(T, k, DType::f32, Fill::positive),
+                told = matrix(T, k, DType::i32, Fill::words), logs = matrix(T, k, DType::f32);
+  const auto chunk = [](auto& c, const Way& way, const Twelfths& part) {
+    if (way.inputs[0] == by_rows) c.rows = part.end - part.begin;
+    if (way.inputs[0] != by_columns) return;
+    c.first_word = part.begin * words / 12;
+    if constexpr (requires { c.own_words; }) c.own_words = part.of(words);
+  };
+  const HeadChunk all{{}, 0, T, 0, 0, false};
+  return {
+      way_case<TeacherSums>({{all, words}}, {logits, of_teacher, shares}, {vector(T)}, chunk),
+      way_case<DistillTokens>({all, 0.3}, {sums, vector(T), tokens(), weights(), shares},
+                              {vector(2), vector(2), matrix(T, 3)}, chunk),
+      way_case<DistillLogitsGrad>(
+          {all, 0.3}, {logits, sums, h, weight, tokens(), weights(), scalars(), of_teacher, shares},
+          {h, workspace(), {{T, words}, DType::f64, Fill::numbers, /*same_as=*/0}, weight}, chunk),
+      way_case<LikeliestWords>({{all, words}}, {logits, sums}, {told, logs}, chunk),
+      way_case<JoinLikeliest>({all}, {told, logs}, {told, logs}, chunk),
   };
 }
 

@@ -17,12 +17,13 @@ For each model, which transformers saves and ztrain starts from (model.from), a 
               config.json has router_aux_loss_coef; tensors relative to their largest element               1e-5
     frozen    losses on them with some parameters frozen, against requires_grad = False                    1e-5
     LoRA      losses on them with adapters, against PEFT's from the same start, which ztrain exported      1e-5
+    DoRA      the same with magnitudes (use_dora), also beside a base in 4 bits, and a tenth of what `merged` is  1e-5
     QLoRA     the same beside a base in 4 and 8 bits, with and without double quantisation, against PEFT's on what
               bitsandbytes makes of the weights, and against bitsandbytes' own layers where scales are not codes 1e-5
     codes     elements of that base, as ztrain exports it, that are not bit for bit bitsandbytes'          0
     merged    logits of the trained adapters in PEFT, against the merged export in transformers, and
               against what ztrain computes from its checkpoint, largest absolute difference                1e-4
-    PEFT      losses on them from a folder that PEFT saved, with rsLoRA and a trained head (modules_to_save); and
+    PEFT      losses on them from a folder that PEFT saved, with rsLoRA (some with DoRA) and a trained head (modules_to_save); and
               a tenth of what `merged` is for the adapters that follow                                     1e-5
     weights   after the steps on documents, relative to the largest of a tensor                            1e-5
     bits      tensors and settings of the model that are not bit for bit what transformers saved, after

@@ -12,7 +12,7 @@ import ztrain_side as zt
 
 # What each column is: against_transformers.py. Those that may not be above 0 are counts.
 BOUNDS = {"logits": 1e-4, "greedy": 0, "evaluated": 1e-5, "choices": 1e-5, "windows": 1e-5, "packed": 1e-5, "norm": 1e-5, "balanced": 1e-5, "frozen": 1e-5,
-          "LoRA": 1e-5, "QLoRA": 1e-5, "codes": 0, "merged": 1e-4, "PEFT": 1e-5, "weights": 1e-5, "bits": 0}
+          "LoRA": 1e-5, "DoRA": 1e-5, "QLoRA": 1e-5, "codes": 0, "merged": 1e-4, "PEFT": 1e-5, "weights": 1e-5, "bits": 0}
 
 
 def apart(ours, theirs):
@@ -139,6 +139,23 @@ class Comparison:
         lora_apart = apart(ours, losses) if self.dropout_trains(ours) else math.inf
         return {"LoRA": lora_apart, "merged": self.merged(trained)}
 
+    def magnitudes(self):
+        """Losses of adapters with magnitudes, also beside a base in few bits, and a tenth of what `merged` is for them."""
+        if not self.row.magnitudes:
+            return {}
+        found = []
+        for form in ("", "nf4") if self.row.quantizes else ("",):
+            keys = {**zt.lora(self.row.targets), "lora.dora": True, **quantized.FORMS.get(form, {})}
+            base = quantized.with_codes(self.load(), form) if form else self.load()
+            losses, _ = torch_side.train(torch_side.with_magnitudes(base, self.folder / "lora_start"), self.documents, keys)
+            ours, _, trained = self.train(f"dora_{form}", keys)
+            found.append(apart(ours, losses))
+            if not form:
+                if not self.dropout_trains(ours, {"lora.dora": True}):
+                    found.append(math.inf)
+                found.append(self.merged(trained, "dora_") / 10)
+        return {"DoRA": max(found)}
+
     def quantized(self):
         """Losses with adapters beside a base in few bits, and elements of that base that are not bitsandbytes' own."""
         if not self.row.quantizes:
@@ -161,13 +178,13 @@ class Comparison:
         return {"QLoRA": largest(np.array(losses_apart)), "codes": others}
 
     def from_peft(self):
-        """Losses of a folder that PEFT saved: rsLoRA beside a head that is trained too. Then PEFT's logits of what ztrain
-        exports, against the merged export."""
+        """Losses of a folder that PEFT saved: rsLoRA, of some models with DoRA, beside a head that is trained too. Then
+        PEFT's logits of what ztrain exports, against the merged export."""
         targets = [target for target in self.row.targets if "experts." not in target and "*" not in target]
         if not targets:
             return {}
         whole = [] if self.original.config.tie_word_embeddings else ["lm_head"]
-        model, folder = torch_side.new_adapter(self.load(), targets, whole), self.folder / "peft"
+        model, folder = torch_side.new_adapter(self.load(), targets, whole, self.row.magnitudes), self.folder / "peft"
         model.save_pretrained(folder)
         keys = {**zt.lora(targets), "optimizer.lr": 1e-3}
         losses, _ = torch_side.train(model, self.documents, keys)
@@ -186,15 +203,15 @@ class Comparison:
         own = self.ztrain.logits(trained, self.prompt, self.folder / f"{prefix}lora_logits.bin")
         return largest(np.stack([torch_side.logits(merged, self.prompt), own]) - expected)
 
-    def dropout_trains(self, without):
+    def dropout_trains(self, without, more=None):
         """There is nothing to compare masks with; but the losses fall, and are not those without dropout."""
         targets = [target for target in self.row.targets if "experts." not in target] or ["q_proj"]  # have no dropout
-        losses, _, _ = self.train("dropout", zt.lora(targets, dropout=0.1))
+        losses, _, _ = self.train("dropout", zt.lora(targets, dropout=0.1), more or {})
         return all(map(math.isfinite, losses)) and losses[-1] < losses[0] and losses[-1] != without[-1]
 
     def run(self):
         found = {}
         for part in (self.generation, self.evaluation, self.import_and_export, self.training, self.balanced, self.frozen,
-                     self.adapters, self.quantized, self.from_peft):
+                     self.adapters, self.magnitudes, self.quantized, self.from_peft):
             found.update(part())
         return found

@@ -31,6 +31,10 @@ def runs(row):
     }
     if row.targets:
         found["lora"] = "documents.h5", zt.lora(row.targets)
+    if row.magnitudes:
+        found["dora"] = "documents.h5", {**zt.lora(row.targets), "lora.dora": True}
+    if row.magnitudes and row.quantizes:
+        found["dora_nf4"] = "documents.h5", {**zt.lora(row.targets), "lora.dora": True, **quantized.FORMS["nf4"]}
     if row.quantizes:
         found.update((form, ("documents.h5", {**zt.lora(row.targets), **more})) for form, more in quantized.FORMS.items())
     if row.about.moved:
@@ -50,7 +54,7 @@ def chunks(row, name):
 
 
 def has_adapters(name):
-    return name == "lora" or name in quantized.FORMS
+    return name in ("lora", "dora", "dora_nf4") or name in quantized.FORMS
 
 
 def drawn_adapters(ztrain, row, folder):
@@ -70,6 +74,9 @@ def run(row, folder, name):
     file, keys = runs(row)[name]
     if name == "frozen":
         model = torch_side.freeze(model, *zt.partial(row.about.whole).values(), row.our_name)
+    elif name.startswith("dora"):
+        base = quantized.with_codes(model, "nf4") if name == "dora_nf4" else model
+        model = torch_side.with_magnitudes(base, folder / "lora")
     elif name == "lora" or name in quantized.FORMS:
         base = quantized.with_codes(model, name) if name in quantized.FORMS else model
         model = torch_side.load_adapter(base, folder / "lora", trainable=True)

@@ -133,6 +133,7 @@ class Model:
     local_theta: float | None = None    # of layers with windows; then the others alone are scaled
     adapted: tuple = ()                 # instead of the family's
     by_length: bool = False             # transformers turns by the length of each sequence, ztrain by data.sequence
+    magnitudes: bool = False            # adapters are compared with magnitudes too (DoRA)
     quantizes: bool = False             # adapters are compared beside a base in few bits too
     balanced: bool = False              # golden: windows are trained with the loss that balances experts
 
@@ -186,20 +187,21 @@ class Model:
 
 MODELS = [
     Model("like Llama 2", "Llama", {}, 1e4, quantizes=True),
-    Model("Llama in whole blocks of 64", "Llama", {**GROUPED, "intermediate_size": 192}, 1e4, quantizes=True),
+    Model("Llama in whole blocks of 64", "Llama", {**GROUPED, "intermediate_size": 192}, 1e4, quantizes=True,
+          magnitudes=True),
     Model("like Llama 3: grouped queries", "Llama", GROUPED, 5e5),
     Model("like Llama 3.1: scaled RoPE", "Llama", GROUPED, 5e5, LLAMA3),
     Model("like Llama 3.2: tied, bf16", "Llama", {"num_key_value_heads": 1, **TIED}, 5e5, LLAMA3, BF16, quantizes=True),
     Model("odd dims, head_dim of its own", "Llama", {"hidden_size": 72, "head_dim": 20, "intermediate_size": 100}, 1e4,
           dtype=F16, quantizes=True),
-    Model("Llama with biases", "Llama", {"attention_bias": True, **GROUPED}, 1e4, quantizes=True),
+    Model("Llama with biases", "Llama", {"attention_bias": True, **GROUPED}, 1e4, quantizes=True, magnitudes=True),
     Model("Llama, linear scaling", "Llama", GROUPED, 1e4, LINEAR),
     Model("Llama, longrope, own factor", "Llama", GROUPED, 1e4, longrope(8, original_max_position_embeddings=64,
                                                                               attention_factor=0.8, factor=4.0)),
     Model("Llama, YaRN with mscales", "Llama", GROUPED, 10.0, {**YARN, "mscale": 0.7, "mscale_all_dim": 1.4}),
     Model("like Mistral 0.1: window 10", "Mistral", {"sliding_window": 10, **GROUPED}, 1e4),
     Model("like Mistral 0.3: no window", "Mistral", {"sliding_window": None, **GROUPED}, 1e6, dtype=BF16),
-    Model("like Qwen 2.5", "Qwen2", GROUPED, 1e6, quantizes=True),
+    Model("like Qwen 2.5", "Qwen2", GROUPED, 1e6, quantizes=True, magnitudes=True),
     Model("like Qwen 2.5: tied, bf16", "Qwen2", {**GROUPED, **TIED}, 1e6, dtype=BF16),
     Model("like Qwen 2.5 for long texts", "Qwen2", GROUPED, 10.0, YARN),
     Model("Qwen 2, windows after layer 1", "Qwen2", {**GROUPED, **LATER_WINDOWS, "num_hidden_layers": 3}, 1e6),
@@ -222,7 +224,7 @@ MODELS = [
           local_theta=10.0),
     Model("like SmolLM 3: no RoPE in a layer", "SmolLM3", {**GROUPED, **TIED, "no_rope_layers": [1, 0, 1],
                                                           "num_hidden_layers": 3}, 2e6, dtype=BF16),
-    Model("like GLM 4 chat", "Glm", {**GROUPED, "head_dim": 20}, 1e4, HALF),
+    Model("like GLM 4 chat", "Glm", {**GROUPED, "head_dim": 20}, 1e4, HALF, magnitudes=True),
     Model("like GLM 4 0414", "Glm4", {**GROUPED, "head_dim": 24}, 1e4, HALF),
     Model("like Granite 3: tied, bf16", "Granite", {**GROUPED, **TIED, **MULTIPLIERS}, 1e4, dtype=BF16),
     Model("like Granite 3", "Granite", {**GROUPED, **MULTIPLIERS}, 1e4),
@@ -230,7 +232,7 @@ MODELS = [
     Model("like Apertus", "Apertus", GROUPED, 1e4, LLAMA3),
     Model("like Apertus: bf16", "Apertus", GROUPED, 1e4, LLAMA3, BF16),
     Model("like StarCoder 2: tied, window 10", "Starcoder2", {**GROUPED, **TIED, "sliding_window": 10}, 1e5),
-    Model("StarCoder 2 without biases", "Starcoder2", {**GROUPED, "use_bias": False}, 1e5),
+    Model("StarCoder 2 without biases", "Starcoder2", {**GROUPED, "use_bias": False}, 1e5, magnitudes=True),
     Model("like Mixtral", "Mixtral", {**GROUPED, **MIXTRAL}, 1e6),
     Model("like Mixtral: tied, bf16, window 10", "Mixtral", {**GROUPED, **MIXTRAL, **TIED, "sliding_window": 10}, 1e6,
           dtype=BF16),
@@ -263,9 +265,10 @@ FEW_DEEPSEEK = {"q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 6, "qk
 FIRST_ADAPTED = ("q_proj", "v_proj", "down_proj")
 GOLDEN = [
     Model("llama", "Llama", {**TINY, **TIED, "intermediate_size": 40, "head_dim": 8}, 1e2, LLAMA3,
-          adapted=FIRST_ADAPTED, quantizes=True),
+          adapted=FIRST_ADAPTED, quantizes=True, magnitudes=True),
     Model("mistral", "Mistral", {**SMALL, "sliding_window": 9}, 1e4, adapted=FIRST_ADAPTED),
-    Model("qwen2", "Qwen2", {**TINY, **TIED, **LATER_WINDOWS, "intermediate_size": 24}, 1e4, adapted=FIRST_ADAPTED),
+    Model("qwen2", "Qwen2", {**TINY, **TIED, **LATER_WINDOWS, "intermediate_size": 24}, 1e4, adapted=FIRST_ADAPTED,
+          magnitudes=True),
     Model("qwen3", "Qwen3", {**SMALL, "head_dim": 6}, 1e4, adapted=FIRST_ADAPTED),
     Model("qwen2_dynamic", "Qwen2", {**SMALL, "max_position_embeddings": 32}, 1e2, DYNAMIC, by_length=True),
     Model("qwen3_yarn", "Qwen3", {**SMALL, "head_dim": 8}, 10.0, {**YARN, "attention_factor": 1.4}),
@@ -282,11 +285,11 @@ GOLDEN = [
     Model("olmo3", "Olmo3", {**SMALL, **MIXED}, 10.0, YARN, local_theta=10.0),
     Model("smollm3", "SmolLM3", {**SMALL, **TIED, "no_rope_layers": [1, 0]}, 1e3),
     Model("glm", "Glm", {**SMALL, "head_dim": 8}, 1e2, HALF),
-    Model("glm4", "Glm4", {**SMALL, "head_dim": 12}, 1e2, HALF),
+    Model("glm4", "Glm4", {**SMALL, "head_dim": 12}, 1e2, HALF, magnitudes=True),
     Model("granite", "Granite", {**SMALL, **MULTIPLIERS, "attention_multiplier": 0.3}, 1e3),
     Model("ministral", "Ministral", {**SMALL, **MIXED, "head_dim": 6}, 1e3),
     Model("apertus", "Apertus", SMALL, 1e2, LLAMA3),
-    Model("starcoder2", "Starcoder2", {**SMALL, **TIED, "sliding_window": 9}, 1e3),
+    Model("starcoder2", "Starcoder2", {**SMALL, **TIED, "sliding_window": 9}, 1e3, magnitudes=True),
     Model("mixtral", "Mixtral", {**SMALL, **MIXTRAL, "head_dim": 8}, 1e3, balanced=True),
     Model("qwen2_moe", "Qwen2Moe", {**SMALL, **FEW, "shared_expert_intermediate_size": 12}, 1e3),
     Model("qwen3_moe", "Qwen3Moe", {**SMALL, **FEW, "head_dim": 6, "norm_topk_prob": True, "mlp_only_layers": [0]}, 1e3),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares losses on pairs of answers with TRL's: the model of tests/regress/golden/llama is trained on the same pairs by
-TRL's DPOTrainer or KTOTrainer, in fp32 on the CPU, and by ztrain. Needs torch, transformers, tokenizers, datasets and trl.
+TRL's DPOTrainer, KTOTrainer or RewardTrainer, in fp32 on the CPU, and by ztrain. Needs torch, transformers, tokenizers, datasets and trl.
 
     tools/parity/preferences_against_trl.py [--ztrain build/ci/ztrain] [--only ipo]
     tools/parity/preferences_against_trl.py --golden tests/regress/golden      # writes pairs.h5, labels.h5 and preferences.json there
@@ -37,6 +37,8 @@ LOSSES = {
 LABELLED = {
     "kto": {"preference.desirable_weight": 1.5}, "apo_zero_unpaired": {"preference.undesirable_weight": 0.5},
 }
+REWARDED = {"reward": {}, "reward_centered": {"preference.center_rewards_coefficient": 0.05}}
+ALL = {**LOSSES, **LABELLED, **REWARDED}
 SETTINGS = {"run.steps": STEPS, "data.sequence": SEQUENCE, "data.validation_fraction": 0.0, "data.max_documents": 2,
             "batch.global": PAIRS, "batch.micro": 2, "precision.preset": "fp32", "optimizer.name": "adamw",
             "optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.95], "optimizer.eps": 1e-4, "optimizer.weight_decay": 0.0,
@@ -107,24 +109,58 @@ class OfLabels(Recorder, trl.KTOTrainer):
     pass
 
 
+class OfRewards(trl.RewardTrainer):
+    """Keeps what TRL does not log of single answers."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        chosen, rejected = outputs.logits.squeeze(-1).chunk(2)
+        logged = {key: values[-1] for key, values in self._metrics["train"].items()}
+        self.found.append((loss.item(), {**logged, "chosen": chosen.mean().item(), "rejected": rejected.mean().item()}))
+        return (loss, outputs) if return_outputs else loss
+
+
+def score(width):
+    """The head of the reward model, as tests/regress/preferences.py makes it."""
+    return [0.1 * (7 * i % 11 - 5) for i in range(width)]
+
+
+def reward_model(folder):
+    """Writes the model with a head for rewards."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        GOLDEN / "llama", num_labels=1, pad_token_id=0, dtype=torch.float32)
+    model.score.weight.data[:] = torch.tensor([score(model.config.hidden_size)])
+    model.save_pretrained(folder)
+    return folder
+
+
 def settings_of(loss):
-    return {**SETTINGS, **{**LOSSES, **LABELLED}[loss], "preference.loss_type": loss}
+    return {**SETTINGS, **ALL[loss], "preference.loss_type": "reward" if loss in REWARDED else loss}
 
 
 def of_trl(loss, found, folder):
     keys = settings_of(loss)
-    model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32)
+    if loss in REWARDED:
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder.parent / "rewards", dtype=torch.float32)
+        rows = [dict(zip(("prompt", "chosen", "rejected"), map(text, pair))) for pair in found]
+        config, trainer_class, names = trl.RewardConfig, OfRewards, {
+            "center_rewards_coefficient": keys.get("preference.center_rewards_coefficient")}
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / "llama", dtype=torch.float32)
+        names = {"beta": keys["preference.beta"]}
     if loss in LABELLED:
         rows = [{"prompt": text(p), "completion": text(a), "label": label} for p, a, label in labelled(found)]
-        config, trainer_class, names = trl.KTOConfig, OfLabels, {
+        config, trainer_class = trl.KTOConfig, OfLabels
+        names |= {
             "loss_type": loss, "desirable_weight": keys.get("preference.desirable_weight", 1.0),
             "undesirable_weight": keys.get("preference.undesirable_weight", 1.0)}
-    else:
+    elif loss in LOSSES:
         rows = [dict(zip(("prompt", "chosen", "rejected"), map(text, pair))) for pair in found]
-        config, trainer_class, names = trl.DPOConfig, OfPairs, {
+        config, trainer_class = trl.DPOConfig, OfPairs
+        names |= {
             "loss_type": [loss], "label_smoothing": keys.get("preference.label_smoothing", 0.0)}
     options = config(
-        output_dir=str(folder), **names, beta=keys["preference.beta"], learning_rate=keys["optimizer.lr"], max_steps=STEPS, per_device_train_batch_size=PAIRS,
+        output_dir=str(folder), **names, learning_rate=keys["optimizer.lr"], max_steps=STEPS, per_device_train_batch_size=PAIRS,
         lr_scheduler_type="constant", warmup_steps=0, adam_beta1=0.9, adam_beta2=0.95, adam_epsilon=keys["optimizer.eps"],
         weight_decay=0.0, max_grad_norm=keys["optimizer.max_norm"], logging_steps=1, save_strategy="no", report_to=[],
         use_cpu=True, bf16=False, gradient_checkpointing=False, disable_tqdm=True, max_length=None, optim="adamw_torch")
@@ -140,8 +176,10 @@ def of_trl(loss, found, folder):
 
 def reported(loss):
     """{our name: TRL's name} of metrics."""
-    if loss not in LABELLED:
+    if loss in LOSSES:
         return METRICS
+    if loss in REWARDED:
+        return OF_REWARDS
     return {**{ours: theirs for ours, theirs in METRICS.items() if ours != "rewards_accuracies"}, **({"kl": "kl"} if loss == "kto" else {})}
 
 
@@ -149,9 +187,13 @@ METRICS = {"rewards_chosen": "rewards/chosen", "rewards_rejected": "rewards/reje
            "rewards_accuracies": "rewards/accuracies", "logps_chosen": "logps/chosen", "logps_rejected": "logps/rejected"}
 
 
+OF_REWARDS = {"rewards_chosen": "chosen", "rewards_rejected": "rejected", "rewards_margins": "margin", "rewards_accuracies": "accuracy"}
+
+
 def of_ztrain(ztrain, loss, file, folder):
+    model = folder.parent / "rewards" if loss in REWARDED else GOLDEN / "llama"
     micro = {"batch.micro": PAIRS // ztrain.ranks}  # kto compares with a mean over what all ranks have at once
-    losses, norms, _ = ztrain.train(GOLDEN / "llama", file, folder, settings_of(loss), micro)
+    losses, norms, _ = ztrain.train(model, file, folder, settings_of(loss), micro)
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {"losses": losses, "norms": norms, **{name: [step[name] for step in steps] for name in reported(loss)}}
 
@@ -166,7 +208,7 @@ def main():
     parser.add_argument("--ztrain", default=SOURCE / "build" / "ci" / "ztrain")
     parser.add_argument("--mpirun", default="mpirun --oversubscribe --bind-to none --allow-run-as-root")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default="", choices=["", *LOSSES, *LABELLED])
+    parser.add_argument("--only", default="", choices=["", *ALL])
     parser.add_argument("--golden", type=pathlib.Path, help="write TRL's numbers there, and compare nothing")
     arguments = parser.parse_args()
     transformers.utils.logging.set_verbosity_error()
@@ -175,8 +217,9 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         write_data(folder, found)
+        reward_model(folder / "rewards")
         ztrain = zt.Ztrain(arguments.ztrain, arguments.mpirun, arguments.ranks)
-        for loss in [arguments.only] if arguments.only else [*LOSSES, *LABELLED]:
+        for loss in [arguments.only] if arguments.only else ALL:
             theirs = of_trl(loss, found, folder / "trl")
             written[loss] = {"data": file_of(loss), "settings": settings_of(loss), **theirs}
             if arguments.golden:

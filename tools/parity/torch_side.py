@@ -28,12 +28,24 @@ def load_adapter(model, folder, trainable=False):
     return adapted
 
 
-def new_adapter(model, targets, whole):
+def with_magnitudes(model, folder):
+    """The model with the adapters of a folder and DoRA's magnitudes, which PEFT starts as norms of the base's rows."""
+    config = peft.LoraConfig.from_pretrained(str(folder))
+    config.use_dora, config.inference_mode = True, False
+    adapted = peft.get_peft_model(model, config)
+    factors = {key: value for key, value in peft.load_peft_weights(str(folder)).items() if "magnitude" not in key}
+    report = peft.set_peft_model_state_dict(adapted, factors)
+    if report.unexpected_keys or any("lora_A" in key or "lora_B" in key for key in report.missing_keys):
+        raise RuntimeError(f"{folder}: PEFT says {report}")
+    return adapted
+
+
+def new_adapter(model, targets, whole, dora):
     """A model with drawn adapters of rank 4, scaled as rsLoRA, and modules that are trained whole."""
     torch.manual_seed(3)
     return peft.get_peft_model(model, peft.LoraConfig(
         r=4, lora_alpha=2, target_modules=targets, modules_to_save=whole or None, use_rslora=True,
-        init_lora_weights=False, task_type="CAUSAL_LM"))
+        init_lora_weights=False, use_dora=dora, task_type="CAUSAL_LM"))
 
 
 def freeze(model, trainable, frozen, our_name):

@@ -24,18 +24,20 @@ class Reading:
         for field, name in self.columns.items():
             if name not in record:
                 fields = ", ".join(map(str, record)) or "none"
-                raise InputError(where, f'has no column "{name}" (--column {field}={name}): its columns are {fields}')
+                turned = f"; did you mean --column {name}={field}?" if field in record and name in (*FIELDS, *NAMES) else ""
+                raise InputError(where, f'has no column "{name}" (--column {field}={name}): its columns are {fields}{turned}')
         others = {key: value for key, value in record.items() if key not in self.columns.values()}
         return {**others, **{field: record[name] for field, name in self.columns.items()}}
 
 
-def columns_of(words):
-    """{field: column} of words such as prompt=question. Throws InputError."""
+def columns_of(words, known=(*FIELDS, *NAMES)):
+    """{field: column} of words such as prompt=question, with fields that are known. Throws InputError."""
     columns = {}
     for word in words:
         field, equals, name = word.partition("=")
-        if not equals or field not in (*FIELDS, *NAMES) or not name:
-            raise InputError("--column", f"is '{word}', and must be FIELD=NAME, with a field of {', '.join((*FIELDS, *NAMES))}")
+        if not equals or field not in known or not name:
+            turned = f"; did you mean {name}={field}?" if field and name in known else ""
+            raise InputError("--column", f"is '{word}', and must be FIELD=NAME, with a field of {', '.join(known)}{turned}")
         columns[field] = name
     return columns
 

@@ -1,6 +1,7 @@
 #include "checkpoint/hf/adapters.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "checkpoint/hf/weight_source.hpp"
 #include "config/adapters.hpp"
 #include "config/hf/peft_config.hpp"
+#include "config/hf/reward_model.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -117,7 +119,8 @@ AdapterTensor expert_tensor(const ParameterEntry& factor, std::int64_t p, bool b
 }  // namespace
 
 bool is_adapter(const std::string& parameter) {
-  return parameter.ends_with(lora_a_ending) || parameter.ends_with(lora_b_ending);
+  return parameter.ends_with(lora_a_ending) || parameter.ends_with(lora_b_ending) ||
+         parameter.ends_with(config::magnitude_ending);
 }
 
 Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
@@ -128,7 +131,7 @@ Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
     return catalog.parameters[static_cast<std::size_t>(p)].shape;
   };
   Adapters adapters;
-  std::set<std::int64_t> paired;  // places of A
+  std::set<std::int64_t> paired;  // places of A and of magnitudes
   const auto require_whole = [&](bool whole, const std::string& factor, std::string_view layer) {
     REQUIRE(whole, "{}: {} lacks its partner, or the weight that it belongs to ({}.weight)", checkpoint,
             factor, layer);
@@ -149,12 +152,22 @@ Adapters find_adapters(const Catalog& catalog, const std::string& checkpoint) {
             "{}: the adapter of {} has rank {}, others have {}", checkpoint, layer, of_b.back(),
             adapters.rank);
     adapters.rank = of_b.back();
-    adapters.of_weight[w->first] = {a->second, b->second};
+    const auto m = number.find(joined(layer, config::magnitude_ending));
+    const bool has_magnitudes = m != number.end();
+    REQUIRE(!has_magnitudes || (of_w.size() == 2 && shape(m->second) == Shape{of_w[0]}),
+            "{}: the adapter of {} has magnitudes {} beside a weight {}", checkpoint, layer,
+            to_string(shape(m->second)), to_string(of_w));
+    adapters.of_weight[w->first] = {w->second, a->second, b->second, has_magnitudes ? m->second : -1};
+    adapters.dora = adapters.dora || has_magnitudes;
     paired.insert(a->second);
+    if (has_magnitudes) paired.insert(m->second);
   }
   for (const auto& [name, p] : number)
-    if (name.ends_with(lora_a_ending))
-      require_whole(paired.contains(p), name, module_of(name, lora_a_ending));
+    for (const std::string_view ending : {lora_a_ending, config::magnitude_ending})
+      if (name.ends_with(ending)) require_whole(paired.contains(p), name, module_of(name, ending));
+  for (const auto& [weight, pair] : adapters.of_weight)
+    REQUIRE(adapters.dora == (pair.magnitude >= 0),
+            "{}: the adapter of {} has no magnitudes, and others have", checkpoint, weight);
   return adapters;
 }
 
@@ -185,8 +198,9 @@ std::string adapter_config(const Catalog& catalog, const Adapters& adapters, con
   std::set<std::string> whole;  // modules of the model that were trained themselves
   for (const ParameterEntry& p : catalog.parameters)
     if (!p.frozen && !is_adapter(p.name)) whole.insert(config::module_of(p.name));
+  const bool scores = std::ranges::count(catalog.parameters, config::score_weight, &ParameterEntry::name) > 0;
   json config{{"peft_type", "LORA"},
-              {"task_type", "CAUSAL_LM"},
+              {"task_type", scores ? "SEQ_CLS" : "CAUSAL_LM"},
               {"base_model_name_or_path", facts.base.empty() ? json(nullptr) : json(facts.base)},
               {"r", adapters.rank},
               {"lora_alpha", facts.alpha},
@@ -197,26 +211,64 @@ std::string adapter_config(const Catalog& catalog, const Adapters& adapters, con
               {"init_lora_weights", true},
               {"modules_to_save", whole.empty() ? json(nullptr) : json(whole)},
               {"use_rslora", facts.rslora},
-              {"use_dora", false},
+              {"use_dora", adapters.dora},
               {"inference_mode", true}};
   if (!targets.parameters.empty()) config["target_parameters"] = targets.parameters;
   return json_text(config, 2) + "\n";
 }
 
-std::vector<float> Merger::matrix_of(std::int64_t parameter, std::int64_t matrix) {
-  const Shape& shape = shape_of(parameter);
-  const std::int64_t count = shape.back() * *(shape.end() - 2);
+std::vector<float> Merger::values_of(std::int64_t parameter, std::int64_t begin, std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   for (std::int64_t at = 0; at < count; at += block_elements)
-    source_.read(parameter, matrix * count + at, std::min(block_elements, count - at),
+    source_.read(parameter, begin + at, std::min(block_elements, count - at),
                  reinterpret_cast<std::byte*>(values.data() + at), DType::f32);
   return values;
 }
 
-void Merger::load(const Loaded& factors) {
+std::vector<float> Merger::matrix_of(std::int64_t parameter, std::int64_t matrix) {
+  const Shape& shape = shape_of(parameter);
+  const std::int64_t count = shape.back() * *(shape.end() - 2);
+  return values_of(parameter, matrix * count, count);
+}
+
+/// Sets the first elements of row_ to elements [first, first + count) of a row of B A.
+void Merger::add_row(std::int64_t rank, std::int64_t row, std::int64_t first, std::int64_t count) {
+  const std::int64_t columns = std::ssize(a_) / rank;
+  row_.resize(static_cast<std::size_t>(columns));
+  std::fill_n(row_.begin(), count, 0.0);
+  double* const sum = row_.data();
+  for (std::int64_t q = 0; q < rank; ++q) {
+    const double b = b_[static_cast<std::size_t>(row * rank + q)];
+    const float* const a = a_.data() + q * columns + first;
+    for (std::int64_t j = 0; j < count; ++j) sum[j] += b * static_cast<double>(a[j]);
+  }
+}
+
+/// Returns the magnitude of each row of the weight divided by its norm. A row of zeros stays one.
+std::vector<double> Merger::gains_of(const AdapterPair& pair) {
+  const std::int64_t rows = shape_of(pair.b)[0], rank = shape_of(pair.b)[1], columns = shape_of(pair.a)[1];
+  const std::vector<float> magnitudes = values_of(pair.magnitude, 0, rows);
+  std::vector<double> gains(magnitudes.begin(), magnitudes.end());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::vector<float> weight = values_of(pair.weight, row * columns, columns);
+    add_row(rank, row, 0, columns);
+    double squares = 0;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const double value = static_cast<double>(weight[static_cast<std::size_t>(j)]) +
+                           scale_ * row_[static_cast<std::size_t>(j)];
+      squares += value * value;
+    }
+    gains[static_cast<std::size_t>(row)] *= squares > 0 ? 1 / std::sqrt(squares) : 0;
+  }
+  return gains;
+}
+
+void Merger::load(const AdapterPair& pair, std::int64_t matrix) {
+  const Loaded factors{pair.a, pair.b, matrix};
   if (loaded_ == factors) return;
-  a_ = matrix_of(factors.a, factors.matrix);
-  b_ = matrix_of(factors.b, factors.matrix);
+  a_ = matrix_of(pair.a, matrix);
+  b_ = matrix_of(pair.b, matrix);
+  gains_ = pair.magnitude < 0 ? std::vector<double>() : gains_of(pair);
   loaded_ = factors;
 }
 
@@ -224,21 +276,16 @@ void Merger::add(const AdapterPair& pair, float* weight, std::int64_t begin, std
   const Shape &of_a = shape_of(pair.a), &of_b = shape_of(pair.b);
   const std::int64_t rank = of_b.back(), columns = of_a.back(), rows = *(of_b.end() - 2);
   const std::int64_t matrix = begin / (rows * columns);
-  load({pair.a, pair.b, matrix});
+  load(pair, matrix);
   begin -= matrix * rows * columns;
-  row_.resize(static_cast<std::size_t>(columns));
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t row = (begin + done) / columns, first = (begin + done) % columns;
     const std::int64_t n = std::min(columns - first, count - done);
-    std::fill_n(row_.begin(), n, 0.0);
-    double* const sum = row_.data();
-    for (std::int64_t q = 0; q < rank; ++q) {
-      const double b = b_[static_cast<std::size_t>(row * rank + q)];
-      const float* const a = a_.data() + q * columns + first;
-      for (std::int64_t j = 0; j < n; ++j) sum[j] += b * static_cast<double>(a[j]);
-    }
+    add_row(rank, row, first, n);
+    const double gain = gains_.empty() ? 1 : gains_[static_cast<std::size_t>(row)];
+    const double* const sum = row_.data();
     for (std::int64_t j = 0; j < n; ++j)
-      weight[done + j] = static_cast<float>(static_cast<double>(weight[done + j]) + scale_ * sum[j]);
+      weight[done + j] = static_cast<float>(gain * (static_cast<double>(weight[done + j]) + scale_ * sum[j]));
     done += n;
   }
 }

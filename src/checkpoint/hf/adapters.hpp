@@ -1,7 +1,8 @@
 #pragma once
 // Internal to checkpoint. Low-rank adapters in a checkpoint (Hu et al., "LoRA: Low-Rank Adaptation of Large
 // Language Models", 2021). Beside the weight W of a layer stand its factors A and B (config/adapters.hpp);
-// the layer's weight is W + scale * B A, for experts that of each.
+// the layer's weight is W + scale * B A, for experts that of each. Row i of a layer with magnitudes m is
+// multiplied by m[i] / its norm (kernels/dora/record.hpp).
 //
 // PEFT adapts experts as parameters of their module (LoraConfig.target_parameters, ParamWrapper). Its lora_A
 // [experts * rank, k] has the rows of all A, expert after expert. Its lora_B [n, rank * experts] has column q
@@ -23,6 +24,7 @@ bool is_adapter(const std::string& parameter);
 struct Adapters {
   std::map<std::string, AdapterPair> of_weight;  ///< adapters by the name of W
   std::int64_t rank = 0;                         ///< rank of all of them; 0: there are none
+  bool dora = false;                             ///< whether all have magnitudes
 };
 
 /// Finds the adapters. Throws Error naming the checkpoint for a factor whose partner or weight is missing,
@@ -43,13 +45,14 @@ std::vector<AdapterTensor> adapter_tensors(const Catalog& catalog, const config:
 /// Returns the text of PEFT's adapter_config.json.
 std::string adapter_config(const Catalog& catalog, const Adapters& adapters, const AdapterFacts& facts);
 
-/// Adds B A to blocks of weights. Holds the two factors of one matrix, in fp32.
+/// Makes blocks of weights those with their adapter. Holds the two factors of one matrix, in fp32, and the
+/// gain of each of its rows.
 class Merger {
  public:
   /// scale: config::adapter_scale.
   Merger(ExportSource& source, double scale) : source_(source), scale_(scale) {}
 
-  /// Adds to fp32 elements [begin, begin + count) of the row-major W to which these factors belong. The
+  /// Changes fp32 elements [begin, begin + count) of the row-major W to which the adapter belongs. The
   /// elements are of one matrix: of experts, those of one.
   void add(const AdapterPair& pair, float* weight, std::int64_t begin, std::int64_t count);
 
@@ -63,14 +66,18 @@ class Merger {
   const Shape& shape_of(std::int64_t parameter) const {
     return source_.catalog().parameters[static_cast<std::size_t>(parameter)].shape;
   }
-  void load(const Loaded& factors);
+  void load(const AdapterPair& pair, std::int64_t matrix);
   std::vector<float> matrix_of(std::int64_t parameter, std::int64_t matrix);
+  std::vector<float> values_of(std::int64_t parameter, std::int64_t begin, std::int64_t count);
+  std::vector<double> gains_of(const AdapterPair& pair);
+  void add_row(std::int64_t rank, std::int64_t row, std::int64_t first, std::int64_t count);
 
   ExportSource& source_;
   double scale_;
   Loaded loaded_;
   std::vector<float> a_, b_;
-  std::vector<double> row_;
+  std::vector<double> gains_;  ///< magnitude / norm, by row; empty: the layer has no magnitudes
+  std::vector<double> row_;    ///< part of a row of B A
 };
 
 }  // namespace ztrain::checkpoint

@@ -9,7 +9,7 @@
 #include "base/shape.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/adapters.hpp"
-#include "config/architectures.hpp"
+#include "config/hf/reward_model.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
@@ -133,6 +133,7 @@ std::unique_ptr<WeightSource> open_base(const fs::path& checkpoint, const Catalo
       with_codes(open_model_weights(folder, shapes,
                                     {.leaves_head = saved->leaves_head,
                                      .added = saved->added,
+                                     .may_lack = {config::score_weight},
                                      .architecture = &config::find_architecture(saved->family),
                                      .base = given.empty() ? saved->base : ""}),
                  saved->quantized),

@@ -24,9 +24,11 @@ class ExportSource {
                     DType dtype) = 0;
 };
 
-/// Places in the catalog of the factors of a layer's adapter: A [rank, k], B [n, rank].
+/// Places in the catalog of a layer's weight and of its adapter: A [rank, k], B [n, rank], and magnitudes
+/// [n].
 struct AdapterPair {
-  std::int64_t a = 0, b = 0;
+  std::int64_t weight = 0, a = 0, b = 0;
+  std::int64_t magnitude = -1;  ///< -1: it has none
 };
 
 /// A matrix of a parameter in a tensor. Element (r, c) of the matrix is element first + r * row_stride +

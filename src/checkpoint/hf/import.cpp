@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "checkpoint/format/convert.hpp"
 #include "checkpoint/hf/added_rows.hpp"
@@ -18,6 +19,7 @@
 #include "checkpoint/host_window.hpp"
 #include "config/architectures.hpp"
 #include "config/hf/peft_config.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/validate/validate.hpp"
 
@@ -89,6 +91,10 @@ std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
 Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> parameters,
                        const ImportOptions& options);
 
+bool may_lack_head(const ImportOptions& options) {
+  return std::ranges::count(options.may_lack, config::score_weight) > 0;
+}
+
 /// Opens a folder of PEFT's, and the model that it belongs to (ImportOptions::base).
 Opened open_peft(const fs::path& folder, std::span<const ParameterShape> parameters,
                  const ImportOptions& options) {
@@ -96,8 +102,14 @@ Opened open_peft(const fs::path& folder, std::span<const ParameterShape> paramet
   std::erase_if(of_model, [](const ParameterShape& p) { return p.adapter; });
   ImportOptions of_base = options;
   of_base.base.clear();
+  of_base.may_lack.emplace_back(config::score_weight);  // the adapters' folder may have it
   Opened opened = open_parameters(options.base, of_model, of_base);
   opened.source = with_peft(folder, parameters, options.architecture, std::move(opened.source));
+  std::erase_if(opened.absent,
+                [&](const std::string& name) { return opened.source->shapes().contains(name); });
+  REQUIRE(may_lack_head(options) || std::ranges::count(opened.absent, config::score_weight) == 0,
+          "model.from: neither '{}' nor '{}', the model that its adapters belong to, holds {}",
+          folder.string(), options.base, config::score_weight);
   return opened;
 }
 
@@ -108,7 +120,10 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
   Opened opened{open_with_rows(folder, parameters, options), {}};
   const config::Architecture* architecture = options.architecture;
   WeightSource& files = *opened.source;
-  if (config::is_checkpoint(folder) && options.may_lack.empty()) architecture = nullptr;
+  const bool upcycles = std::ranges::any_of(
+      options.may_lack, [](const std::string& glob) { return glob != config::score_weight; });
+  if (config::is_checkpoint(folder) && !upcycles) architecture = nullptr;
+  const bool scores = std::ranges::count(parameters, config::score_weight, &ParameterShape::name) > 0;
   const auto named = named_shapes(parameters);
   const auto forms = tensor_forms(named, architecture);
   std::vector<TensorPart> parts;
@@ -119,7 +134,10 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
     for (const std::string& tensor : parts[i].tensors) {
       if (!known.insert(tensor).second) continue;  // Parts of one tensor are named once.
       const auto at = files.shapes().find(tensor);
-      const bool drawn = parameters[i].adapter || glob_match(options.may_lack, parameters[i].name);
+      const bool drawn =
+          parameters[i].adapter || std::ranges::any_of(options.may_lack, [&](const std::string& glob) {
+            return glob_match(glob, parameters[i].name);
+          });
       if (at == files.shapes().end() && drawn)
         opened.absent.push_back(parameters[i].name);
       else if (at == files.shapes().end())
@@ -130,8 +148,8 @@ Opened open_parameters(const fs::path& folder, std::span<const ParameterShape> p
     }
   }
   for (const auto& [name, shape] : files.shapes())
-    if (!known.contains(name) && !may_be_left(files, name, architecture) &&
-        !is_of_further_layer(name, parameters, architecture))
+    if (!known.contains(name) && !(scores && name == config::head_weight) &&
+        !may_be_left(files, name, architecture) && !is_of_further_layer(name, parameters, architecture))
       unexpected.push_back(name);
   REQUIRE(missing.empty() && misshapen.empty() && unexpected.empty(),
           "model.from: '{}' does not hold the {} of the model:{}{}{}\n{}", folder.string(),
@@ -151,8 +169,8 @@ class TiedHead {
     const auto has = [&](const char* name) {
       return std::ranges::count(parameters, name, &ParameterShape::name) > 0;
     };
-    compares_ = !options.leaves_head && !has(config::head_weight) && has(config::embedding_weight) &&
-                source.shapes().contains(config::head_weight);
+    compares_ = !options.leaves_head && !has(config::head_weight) && !has(config::score_weight) &&
+                has(config::embedding_weight) && source.shapes().contains(config::head_weight);
     if (compares_ && source.shapes().at(config::head_weight) != source.shapes().at(config::embedding_weight))
       differs(0);
   }
@@ -306,12 +324,17 @@ std::unique_ptr<WeightSource> open_model_weights(const fs::path& folder,
 ImportOptions import_options(const config::Deck& deck) {
   const config::Model& m = deck.model;
   const config::Architecture& architecture = config::find_architecture(m.family);
+  std::vector<std::string> may_lack;
+  // The routers, if model.from is a dense model; the head, if it is one of words.
+  if (m.upcycled) may_lack.push_back(fmt::format("*.mlp.{}.weight", architecture.style.router));
+  if (is_reward_loss(deck.preference.loss_type) && !m.from.empty() &&
+      (config::is_peft_folder(m.from) || !config::is_reward_folder(m.from)))
+    may_lack.emplace_back(config::score_weight);
   return {.computed = deck.precision.parameters,
           .leaves_head = config::is_explicit(deck, "model.tie_word_embeddings"),
           .added = {m.add_tokens, m.new_rows == "normal", m.initializer_range,
                     static_cast<std::uint64_t>(deck.run.seed)},
-          // The routers, if model.from is a dense model.
-          .may_lack = m.upcycled ? fmt::format("*.mlp.{}.weight", architecture.style.router) : "",
+          .may_lack = std::move(may_lack),
           .architecture = &architecture,
           .base = m.base};
 }
@@ -331,8 +354,9 @@ Imported import_weights(const fs::path& folder, const Place& place, std::span<co
 }
 
 ReadParameter open_elements(const fs::path& folder, std::span<const ParameterShape> parameters,
-                            const ImportOptions& options) {
-  const std::shared_ptr<WeightSource> source = open_parameters(folder, parameters, options).source;
+                            const ImportOptions& options, const QuantizedNames& quantized) {
+  const std::shared_ptr<WeightSource> source =
+      with_codes(open_parameters(folder, parameters, options).source, quantized);
   return [source](const std::string& name, std::int64_t begin, std::int64_t count, float* to) {
     source->read(name, begin, count, reinterpret_cast<std::byte*>(to), DType::f32);
   };

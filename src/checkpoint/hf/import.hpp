@@ -33,8 +33,9 @@ struct BaseRead {
 
 struct Imported {
   std::int64_t bytes = 0;  ///< stored bytes of tensors that this rank has read
-  /// Parameters that are drawn, since the folder lacks them: adapters, and routers of a mixture of experts
-  /// that starts from a dense model. Their elements are zero.
+  /// Parameters that are drawn, since the folder lacks them: adapters, routers of a mixture of experts that
+  /// starts from a dense model, and the head of a reward model that starts from one of words. Their elements
+  /// are zero.
   std::vector<std::string> absent;
   std::optional<BaseRead> base = {};  ///< of a checkpoint that lacks its base; see require_same_base
 };
@@ -46,7 +47,7 @@ struct ImportOptions {
   /// holds.
   bool leaves_head = false;
   AddedRows added = {};
-  std::string may_lack = {};  ///< glob of parameters that the folder may lack besides adapters; "": of none
+  std::vector<std::string> may_lack = {};  ///< globs of parameters that the folder may lack besides adapters
   /// Says how the files of a Hugging Face folder keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
   Progress progress = {};
@@ -76,9 +77,10 @@ Imported import_weights(const std::filesystem::path& folder, const Place& place,
 using ReadParameter =
     std::function<void(const std::string& name, std::int64_t begin, std::int64_t count, float* to)>;
 /// Opens a folder as import_weights does, for parameters that become no shards as they are. Throws what
-/// import_weights throws, and so do the calls of the result.
+/// import_weights throws, and so do the calls of the result. quantized: parameters that are given as their
+/// codes say.
 ReadParameter open_elements(const std::filesystem::path& folder, std::span<const ParameterShape> parameters,
-                            const ImportOptions& options = {});
+                            const ImportOptions& options = {}, const QuantizedNames& quantized = {});
 
 /// Checks what import_weights checks before it reads a weight: the files, their headers, and all names,
 /// shapes and dtypes. Also compares a tied head. Returns the bytes of the parameters that the folder has.

@@ -34,6 +34,9 @@ constexpr std::array section_rows{
     SectionRow{"loss", "The loss of tokens."},
     SectionRow{"preference",
                "A loss on pairs of answers, a chosen one and a rejected one. The names are those of TRL."},
+    SectionRow{
+        "distillation",
+        "A loss against the likelihoods that a second model, the teacher, gives the words of the data."},
     SectionRow{"batch", "Batch sizes, in sequences."},
     SectionRow{"mesh",
                "Degrees of the mesh axes. The product of all but mesh.expert is the number of ranks."},
@@ -55,6 +58,7 @@ constexpr std::array section_rows{
     SectionRow{"checkpoint", "Saving and resuming."},
     SectionRow{"evaluation", "Loss on the validation data."},
     SectionRow{"metrics", "What is printed."},
+    SectionRow{"profile", "Recording of what each rank does, and when."},
     SectionRow{"watchdog", "Noticing a job that hangs."},
     SectionRow{"cluster", "What cannot be asked of the machine, for planning, simulation and utilisation."},
     SectionRow{"device",
@@ -97,10 +101,10 @@ const std::vector<Field>& fields() {
   using namespace rows;
   static const std::vector<Field> table = with_families(
       joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(), loss(),
-             preference(), batch_and_degrees(), pipeline(), context_and_tensor(), strategy(), gathering(),
-             grouping(), precision(), loss_scaling(), recompute(), offload(), optimization(), checkpoint(),
-             resume_and_export(), operation(), watchdog(), size_of_machine(), speed_of_machine(), device(),
-             debug()));
+             preference(), distillation(), batch_and_degrees(), pipeline(), context_and_tensor(), strategy(),
+             gathering(), grouping(), precision(), loss_scaling(), recompute(), offload(), optimization(),
+             checkpoint(), resume_and_export(), operation(), watchdog(), size_of_machine(),
+             speed_of_machine(), device(), debug()));
   return table;
 }
 

@@ -9,6 +9,10 @@ std::vector<Field> size_of_machine() {
       free({KEY_OF(cluster, preset), R"("custom")", "", one_of(cluster_preset_names()),
             "Named machine whose published figures are taken, per GPU: 8 to a node, dense peak in 16 bits or "
             "fp32, nominal bandwidths, one network port each; keys given below win over it."}),
+      free(read_path(
+          {KEY_OF(cluster, machine), R"("")", "", any(),
+           "Machine file with the rates of which a plan's time is (docs/plan.md). Empty: that of the "
+           "preset, if it has one."})),
       free({KEY_OF(cluster, ranks_per_node), "0", "ranks", between(0, 1 << 16),
             "Ranks on one node. 0: as launched. A preset's number serves plans; a run takes what was "
             "launched. Sums of 16-bit elements over several nodes are formed within each node first. To keep "

@@ -208,6 +208,12 @@ std::vector<Field> lora() {
           {KEY_OF(lora, rslora), "false", "", any(),
            "Scale what the adapters add by alpha / sqrt(rank) instead of alpha / rank (Kalajdzievski, \"A "
            "Rank Stabilization Scaling Factor for Fine-Tuning with LoRA\", 2023)."}),
+      numeric(
+          {KEY_OF(lora, dora), "false", "", any(),
+           "Learn a magnitude for each output of the layers with adapters (DoRA: Liu et al., \"DoRA: "
+           "Weight-Decomposed Low-Rank Adaptation\", 2024): each row of W + alpha / rank lora_B lora_A is "
+           "divided by its norm and multiplied by its magnitude, which starts as the norm of the row of W. "
+           "Gradients take the norm as a constant, as in PEFT. Experts have none."}),
       free({KEY_OF(lora, random_base), "false", "", any(),
             "Train adapters beside weights that are drawn at random. Without it a run with adapters needs "
             "model.from, since adapters of random weights are of no use but to measure and to test."}),

@@ -92,6 +92,10 @@ std::vector<Field> operation() {
       free({KEY_OF(metrics, timeline_step), "0", "step", count(0),
             "Of this step timeline.json in run.output says what each stage of the pipeline computed and "
             "when, which tools/plot_schedule.py draws. On CPU ranks. 0: of none."}),
+      free({KEY_OF(profile, steps), "[]", "steps", between(1, 1e9),
+            "First and last of the steps whose ops, communications, waits and memory each rank writes with "
+            "their times to trace/rank0_trace.json and so on in run.output, for ui.perfetto.dev and "
+            "tools/plot_plan.py. On CPU ranks. []: none."}),
   };
 }
 

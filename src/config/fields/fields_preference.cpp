@@ -1,5 +1,6 @@
 #include "base/preference_loss.hpp"
 #include "config/fields/fields_rows.hpp"
+#include "files/likelihoods.hpp"
 
 namespace ztrain::config::rows {
 namespace {
@@ -41,7 +42,7 @@ std::vector<Field> preference() {
       on_request(numeric(
           {KEY_OF(preference, beta), "0.1", "", above(0),
            "Factor of the rewards: how strongly the model is held to its reference. ipo calls it tau, orpo "
-           "lambda."})),
+           "lambda. reward has none."})),
       on_request(
           numeric({KEY_OF(preference, label_smoothing),
                    "0.0",
@@ -51,10 +52,36 @@ std::vector<Field> preference() {
                    "sigmoid_norm, robust, exo_pair and simpo."})),
       on_request(numeric({KEY_OF(preference, simpo_gamma), "0.5", "", from(0),
                           "Margin of simpo between the rewards; of the other losses none."})),
+      on_request(numeric({"preference.center_rewards_coefficient", MEMBER_OF(preference.center_rewards),
+                          "0.0", "", from(0),
+                          "Coefficient of the mean squared sum of a pair's rewards, which keeps the rewards "
+                          "of reward near zero (Eisenstein et al., 2023, with 0.01)."})),
       on_request(numeric({KEY_OF(preference, desirable_weight), "1.0", "", above(0),
                           "Weight of the loss of desirable answers; of kto and apo_zero_unpaired."})),
       on_request(numeric({KEY_OF(preference, undesirable_weight), "1.0", "", above(0),
                           "Weight of the loss of undesirable answers; of kto and apo_zero_unpaired."})),
+  };
+}
+
+std::vector<Field> distillation() {
+  return {
+      on_request(read_path(
+          {KEY_OF(distillation, teacher), R"("")", "", any(),
+           "File that `ztrain evaluate TEACHER --data FILE --write-likelihoods` makes of the files of "
+           "data.train. Empty: no distillation."})),
+      on_request(numeric(
+          {KEY_OF(distillation, weight), "0.5", "", share(),
+           "Share of the distillation in the loss of a token, which is (1 - weight) CE + weight KL. CE is "
+           "the "
+           "negative log-probability of the target; KL is the divergence of the student's probabilities from "
+           "the teacher's, over the words of the file. The loss of validation is CE."})),
+      on_request(numeric(
+          {KEY_OF(distillation, top_k),
+           "64",
+           "words",
+           {.least = 2, .most = most_teacher_words},
+           "Likeliest words of the teacher that are learned from at each token, whose probabilities are "
+           "divided by their sum. The file has as many or more."})),
   };
 }
 

@@ -102,6 +102,7 @@ std::vector<Field> experts();
 std::vector<Field> lora();
 std::vector<Field> loss();
 std::vector<Field> preference();
+std::vector<Field> distillation();
 std::vector<Field> batch_and_degrees();
 std::vector<Field> pipeline();
 std::vector<Field> context_and_tensor();

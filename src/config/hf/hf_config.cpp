@@ -15,6 +15,7 @@
 #include "config/fields/value.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/hf/hf_keys.hpp"
+#include "config/hf/reward_model.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::config {
@@ -29,7 +30,7 @@ const Architecture& architecture_of(const Members& c) {
           c.where(), only);
   for (const Architecture& a : architectures())
     for (const auto& name : c.at("architectures"))
-      if (name == a.hf_class) {
+      if (name == a.hf_class || name == reward_class(a)) {
         const std::string type = c.string("model_type", std::string(a.model_type).c_str());
         REQUIRE(type == a.model_type,
                 "{}: model_type = \"{}\" contradicts architectures = {}, whose is \"{}\"", c.where(),

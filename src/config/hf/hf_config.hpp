@@ -18,6 +18,9 @@ inline constexpr const char* ends_key = "eos_token_id";
 /// Returns the path of the file that hf_settings reads, for messages.
 std::string hf_config_path(const std::string& folder);
 
+/// The head of a model: the likelihoods of words, or the number that a reward model gives an answer.
+enum class HfHead : std::uint8_t { words, reward };
+
 /// Returns the settings of a folder's config.json: every key of [model] that shapes the model, with
 /// transformers' defaults. Throws Error, naming file and key, for what cannot be read and for what ztrain's
 /// families cannot compute: another architecture, activation or rotary scaling, quantised weights, dropout of
@@ -29,7 +32,8 @@ Settings hf_settings(const std::string& folder, bool trusted = false);
 /// beside it; max_positions is the longest sequence of training. Model::from, if it can be read, gives what
 /// training does not change: max_position_embeddings and the ids of special tokens
 /// (config/hf/special_tokens.hpp). Throws Error if the model does not fit its family's class.
-std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions);
+std::string hf_config(const Model& model, DType dtype, std::int64_t max_positions,
+                      HfHead head = HfHead::words);
 
 /// Returns a note if the config.json of Model::from asks for dropout in training or for layers that predict
 /// further tokens, which ztrain leaves out; else "".

@@ -9,6 +9,7 @@
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/hf/hf_keys.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/hf/special_tokens.hpp"
 #include "files/file.hpp"
 
@@ -82,7 +83,7 @@ std::string hf_dtype(DType dtype) {
   }
 }
 
-std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
+std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions, HfHead head) {
   const Architecture& a = find_architecture(m.family);
   if (const auto wrong = misfit(m))
     fail("{} = {}: such a model is no {}; legal: {}", wrong->key, wrong->value, a.hf_class, wrong->legal);
@@ -97,6 +98,7 @@ std::string hf_config(const Model& m, DType dtype, std::int64_t max_positions) {
   write_layers(a, deck.model, config);
   write_rope(a, deck, config);
   keep(m, a, config);
+  if (head == HfHead::reward) write_reward_head(a, m, config);
   return json_text(config, 2) + "\n";
 }
 

@@ -23,7 +23,6 @@ struct Unsupported {
   const char *key, *what;
 };
 constexpr Unsupported unsupported[] = {
-    {"use_dora", "adapters with magnitudes (DoRA)"},
     {"rank_pattern", "ranks that differ between modules"},
     {"alpha_pattern", "scales that differ between modules"},
     {"lora_bias", "biases of adapters"},
@@ -99,6 +98,43 @@ Held held_in(const std::string& folder) {
   return held;
 }
 
+/// Returns the number of the layer that a module is of, or -1: the first part of its name that is a number.
+std::int64_t layer_of(const std::string& module) {
+  const std::size_t digit = module.find_first_of("0123456789", module.find(".layers."));
+  return digit == module.npos ? -1 : std::stoll(module.substr(digit, 6));
+}
+
+/// Returns whether layers_to_transform, a number or a list of them, leaves out a layer.
+bool leaves_out(const json& layers, std::int64_t layer) {
+  if (layers.is_array()) return !layers.empty() && std::ranges::count(layers, json(layer)) == 0;
+  return layers.is_number() && layers != json(layer);
+}
+
+/// Throws Error if a key says otherwise than the tensors beside it: PEFT would leave out some of them.
+void require_agreement(const Members& m, const json& text, const Held& held) {
+  const std::vector<std::string> targets = strings(text, "target_modules"),
+                                 excluded = strings(text, "exclude_modules");
+  const json none, layers = text.value("layers_to_transform", none);
+  const bool lists = text.value("target_modules", none).is_array();
+  for (const std::string& module : held.modules) {
+    const auto means = [&](const std::string& entry) { return is_target(entry, module); };
+    const char* key = lists && std::ranges::none_of(targets, means) ? "target_modules"
+                      : std::ranges::any_of(excluded, means)        ? "exclude_modules"
+                      : leaves_out(layers, layer_of(module))        ? "layers_to_transform"
+                                                                    : nullptr;
+    REQUIRE(key == nullptr, "{}: {} = {} leaves out {}, of which {} beside it holds an adapter", m.where(),
+            key, m.text(key), module, peft_weights_file);
+  }
+  for (const std::string& name : strings(text, "modules_to_save"))
+    REQUIRE(std::ranges::any_of(held.whole,
+                                [&](const std::string& parameter) {
+                                  return ("." + parameter).find(fmt::format(".{}.", name)) !=
+                                         std::string::npos;
+                                }),
+            "{}: modules_to_save has {}, of which {} beside it holds no tensor", m.where(), name,
+            peft_weights_file);
+}
+
 /// Returns entries of lora.targets that mean the modules that have adapters: PEFT's own if these are names,
 /// else the whole name of each.
 std::vector<std::string> targets_of(const json& text, const Held& held) {
@@ -131,11 +167,13 @@ PeftConfig read_peft_config(const std::string& folder) {
   config.lora.alpha = m.number("lora_alpha", 8);
   config.lora.dropout = m.number("lora_dropout", 0);
   config.lora.rslora = m.boolean("use_rslora", false);
+  config.lora.dora = m.boolean("use_dora", false);
   REQUIRE(
       config.lora.rank > 0 && config.lora.alpha > 0 && config.lora.dropout >= 0 && config.lora.dropout < 1,
       "{}: r = {}, lora_alpha = {} and lora_dropout = {}: must be above 0, above 0, and from 0 to below 1",
       config.file, config.lora.rank, config.lora.alpha, config.lora.dropout);
   Held held = held_in(folder);
+  require_agreement(m, text, held);
   config.lora.targets = targets_of(text, held);
   config.whole = std::move(held.whole);
   REQUIRE(!config.lora.targets.empty(), "{}: has no adapters beside it", config.file);

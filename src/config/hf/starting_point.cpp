@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/preference_loss.hpp"
 #include "config/fields/model_keys.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/hf_json.hpp"
 #include "config/hf/own_head.hpp"
 #include "config/hf/peft_config.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/validate/refusals.hpp"
 #include "files/file.hpp"
 
@@ -73,6 +75,7 @@ StartingPoint from_checkpoint(const std::string& folder) {
     if (shapes_model(field)) point.settings.emplace_back(field.key, render(field, saved));
   }
   if (saved.lora.rank > 0) point.adapters = saved.lora;
+  point.rewards = is_reward_loss(table["preference"]["loss_type"].value_or(std::string("none")));
   return point;
 }
 
@@ -102,6 +105,7 @@ StartingPoint from_peft(const std::string& folder, bool trusted, const std::stri
   point.adapters = config.lora;
   point.base = base;
   point.whole = config.whole;
+  point.rewards = point.rewards || is_reward_folder(folder);
   return point;
 }
 
@@ -182,6 +186,7 @@ StartingPoint starting_point(const std::string& folder, bool trusted, const std:
           folder, checkpoint_metadata_file, instead_of_model(folder));
   StartingPoint point{file, folder, 0, hf_eos_if_valid(folder), hf_settings(folder, trusted), std::nullopt};
   point.positions = hf_positions(folder);
+  point.rewards = is_reward_folder(folder);
   const auto tied = std::ranges::find(
       point.settings, std::pair<std::string, std::string>("model.tie_word_embeddings", "true"));
   if (tied != point.settings.end() && has_own_head(folder, architecture_of(point.settings))) {

@@ -27,6 +27,7 @@ struct StartingPoint {
   bool own_head = false;           ///< whether the head is untied because it differs from the embedding
   std::string base = {};           ///< of PEFT's folder: the folder of the model that it belongs to
   std::vector<std::string> whole = {};  ///< of PEFT's folder: parameters of the model that were trained too
+  bool rewards = false;  ///< whether its head gives an answer one number (config/hf/reward_model.hpp)
 };
 
 /// Returns whether the folder is a checkpoint and not a Hugging Face model.

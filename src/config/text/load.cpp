@@ -11,9 +11,11 @@
 
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
+#include "base/preference_loss.hpp"
 #include "config/fields/presets.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/own_head.hpp"
+#include "config/hf/reward_model.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/given.hpp"
 #include "config/validate/faults.hpp"
@@ -191,7 +193,7 @@ void take_adapters(Draft& draft, const StartingPoint& point) {
         "from the folder that `ztrain export {} --to FOLDER` makes, in which they are merged",
         draft.source[key], key, given, point.file, held, draft.deck.model.from);
   };
-  for (const char* key : {"lora.rank", "lora.alpha", "lora.rslora"}) take(key, true);
+  for (const char* key : {"lora.rank", "lora.alpha", "lora.rslora", "lora.dora"}) take(key, true);
   std::ranges::sort(saved.lora.targets);
   take("lora.targets", false);
   if (point.base.empty()) return;
@@ -220,6 +222,14 @@ void add_tokens(Draft& draft, bool said) {
   draft.source["model.vocab_size"] += " and model.add_tokens";
 }
 
+/// Throws Error if the deck wants a head for words, and the folder has one for rewards.
+void require_head(const Deck& deck, const StartingPoint& point) {
+  REQUIRE(!point.rewards || is_reward_loss(deck.preference.loss_type),
+          "model.from: '{}' is a reward model, whose head ({}) gives an answer one number, and "
+          "preference.loss_type = \"{}\" needs a head for words; legal: \"reward\", or another model.from",
+          deck.model.from, score_weight, deck.preference.loss_type);
+}
+
 /// Applies the model that model.from names. A key or preset that is also given must agree.
 void apply_model_folder(Draft& draft, Files files) {
   const std::string& folder = draft.deck.model.from;
@@ -234,6 +244,7 @@ void apply_model_folder(Draft& draft, Files files) {
   }
   StartingPoint point = starting_point(folder, draft.deck.model.trust_config, draft.deck.model.base);
   if (!point.base.empty()) draft.deck.model.base = point.base;
+  require_head(draft.deck, point);
   const std::string& file = point.file;
   draft.deck.model.upcycled = upcycle(draft.deck.model.family, point.settings);
   REQUIRE(

@@ -40,7 +40,7 @@ constexpr OtherName rows_without_key[] = {
      "packing_strategy torch_empty_cache_steps gc_steps gc_freq save_on_each_node log_on_each_node "
      "skip_memory_metrics accelerator_config dataloader_persistent_workers prediction_loss_only "
      "converters hf_use_auth_token lora_fan_in_fan_out lora_on_cpu lora_task_type task_type "
-     "peft_autocast_adapter_dtype init_timeout_seconds save_traces_folder profile_freq description "
+     "peft_autocast_adapter_dtype init_timeout_seconds save_traces_folder description "
      "print_args use_for_integration_test config_file custom_config_module trace_buf_size",
      "nothing of the kind is needed here: leave it out", need},
     {"",
@@ -85,14 +85,19 @@ constexpr OtherName rows_without_key[] = {
     // These are the names of methods that may come to ztrain.
     {"", "bnb_config_kwargs bnb_4bit_quant_storage gptq qlora_sharded_* llm_int8_*",
      "lora.quantization says how frozen weights are kept, which are sharded and gathered as codes"},
-    {"", "use_dora peft_use_dora", "there is nothing like it here: adapters are LoRA's"},
     {"",
      "cpo_alpha reference_free f_divergence_type sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
-     "use_weighting ld_alpha max_prompt_length max_completion_length reward_model "
-     "center_rewards_coefficient trl vllm",
+     "use_weighting ld_alpha trl vllm",
      "there is nothing like it here: preference.loss_type lists the losses on answers"},
+    {"", "max_prompt_length max_completion_length",
+     "data.sequence bounds prompt and answer together, and data.long_documents says what becomes of longer "
+     "ones: leave it out"},
     {"", "precompute_ref_log_probs ref_model ref_model_init_kwargs model_adapter_name ref_adapter_name",
      "the reference is the model as the run begins, whose log-probabilities are computed once: leave it out"},
+    {"", "kd_ce_alpha", "it is 1 - distillation.weight", need},
+    {"", "kd_temperature kd_normalize_topk kd_beta",
+     "distillation is at temperature 1, and the teacher's probabilities are divided by their sum: leave it "
+     "out"},
     {"", "initial_load_in_hf initial_load_model_only last_save_model_only",
      "model.from reads Hugging Face's folders and checkpoints, their weights alone", need},
     {"", "resize_token_embeddings_to_32x", "nothing has to divide, so nothing is padded", need},
@@ -139,8 +144,7 @@ constexpr OtherName rows_without_key[] = {
     {"", "elasticity", "batch.global is kept when a run goes on with other ranks: leave it out", need},
     {"", "max_restarts",
      "slurm/launch.sh starts ranks again (ZTRAIN_FAILURES, ZTRAIN_MIN_NODES): leave it out"},
-    {"", "enable_profiling profiling profiler_steps",
-     "`ztrain bench DECK --kernels` tells where the time goes"},
+    {"", "profiling", "profile.steps names the first and the last step of which each rank writes a trace"},
     {"", "lr_decay_iters num_stable_steps",
      "the schedule ends with the run; schedule.decay is the length of wsd's final decay"},
 };

@@ -42,8 +42,9 @@ struct Refusal {
 /// Returns all rows, in the order in which validation evaluates them.
 std::span<const Refusal> refusals();
 
-/// Returns the first of them, which concern the run's length, data, model and adapters.
+/// Return the first of them: those of the run's length, data and model, then those of adapters and losses.
 std::span<const Refusal> model_refusals();
+std::span<const Refusal> tuning_refusals();
 
 /// Throws Error with the message of the row with these keys. "at" among the words replaces the source.
 [[noreturn]] void refuse(const Deck& deck, std::string_view keys, const Words& words = {});

@@ -294,8 +294,9 @@ constexpr Refusal table[]{
 
 std::span<const Refusal> refusals() {
   static const std::vector<Refusal> all = [] {
-    const auto first = model_refusals();
-    std::vector<Refusal> rows(first.begin(), first.end());
+    std::vector<Refusal> rows;
+    for (const auto first : {model_refusals(), tuning_refusals()})
+      rows.insert(rows.end(), first.begin(), first.end());
     rows.insert(rows.end(), std::begin(table), std::end(table));
     return rows;
   }();

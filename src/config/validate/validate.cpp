@@ -111,12 +111,12 @@ std::string nearest_divisors(std::int64_t n, std::int64_t x, std::int64_t least)
 
 void validate(Deck& deck, Faults& faults) {
   using Check = void (*)(Deck&);
-  constexpr std::array<Check, 9> checks{
-      [](Deck& d) { check_length(d); },   [](Deck& d) { check_family(d); },
-      [](Deck& d) { check_model(d); },    [](Deck& d) { check_precision(d); },
-      [](Deck& d) { check_mesh(d); },     [](Deck& d) { check_cluster(d); },
-      [](Deck& d) { check_patterns(d); }, [](Deck& d) { check_data(d); },
-      [](Deck& d) { check_overrides(d); }};
+  constexpr std::array<Check, 10> checks{
+      [](Deck& d) { check_length(d); },    [](Deck& d) { check_family(d); },
+      [](Deck& d) { check_model(d); },     [](Deck& d) { check_precision(d); },
+      [](Deck& d) { check_mesh(d); },      [](Deck& d) { check_cluster(d); },
+      [](Deck& d) { check_patterns(d); },  [](Deck& d) { check_data(d); },
+      [](Deck& d) { check_overrides(d); }, [](Deck& d) { check_profile(d); }};
   for (const Check check : checks) faults.attempt_derived([&] { check(deck); });
   for (const Refusal& row : refusals()) faults.attempt_derived([&] { check_refusal(row, deck); });
   const bool length_is_known = deck.batch.global > 0 && (deck.run.steps > 0 || deck.run.tokens > 0);

@@ -43,6 +43,9 @@ void check_patterns(const Deck& deck);
 /// Checks that each entry of checkpoint.override names a key that may change on resume.
 void check_overrides(const Deck& deck);
 
+/// Checks that profile.steps is empty, or a first and a last step.
+void check_profile(const Deck& deck);
+
 /// Checks that at most one degree is open.
 void check_mesh(Deck& deck);
 

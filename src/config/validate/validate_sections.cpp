@@ -1,4 +1,7 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "config/adapters.hpp"
@@ -88,6 +91,15 @@ void check_data(const Deck& deck) {
   require_each_once(deck, "data.train", d.train);
   require_each_once(deck, "data.validation", d.validation);
   REQUIRE(!d.train.empty(), "{}: data.train is empty; name files or patterns", source_of(deck, "data.train"));
+}
+
+void check_profile(const Deck& deck) {
+  const std::vector<double>& steps = deck.profile.steps;
+  const bool whole = std::ranges::all_of(steps, [](double step) { return step == std::floor(step); });
+  REQUIRE(
+      steps.empty() || (steps.size() == 2 && whole && steps[0] <= steps[1]),
+      "{}: profile.steps = [{}]: must be [] or two whole numbers, the first and the last step, as in [5, 6]",
+      source_of(deck, "profile.steps"), fmt::join(steps, ", "));
 }
 
 void check_cluster(Deck& deck) {

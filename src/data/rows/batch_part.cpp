@@ -23,8 +23,9 @@ void BatchPart::copy_into_padding() {
     std::fill(sequences_.end() - padding_, sequences_.end(), *(sequences_.end() - padding_ - 1));
 }
 
-/// Makes the arrays that only a loss on pairs reads, once.
-void BatchPart::take_room_for_pairs(const MicroBatch& out) {
+/// Makes the arrays that only some losses read, once.
+void BatchPart::take_room(const MicroBatch& out) {
+  if (out.places != nullptr) places_.resize(tokens_.size(), -1);
   if (out.sequences == nullptr || !sequences_.empty()) return;
   sequences_.resize(tokens_.size());
   reference_.resize(tokens_.size());
@@ -37,7 +38,8 @@ MicroBatch BatchPart::whole() {
           positions_.data(),
           document_start_.data(),
           sequences_.empty() ? nullptr : sequences_.data(),
-          reference_.empty() ? nullptr : reference_.data()};
+          reference_.empty() ? nullptr : reference_.data(),
+          places_.empty() ? nullptr : places_.data()};
 }
 
 void BatchPart::take(const MicroBatch& out) const {
@@ -52,6 +54,7 @@ void BatchPart::take(const MicroBatch& out) const {
       std::copy_n(sequences_.data() + token, count, out.sequences + to);
       std::copy_n(reference_.data() + token, count, out.reference + to);
     }
+    if (out.places != nullptr) std::copy_n(places_.data() + token, count, out.places + to);
     to += count;
   }
 }

@@ -24,7 +24,7 @@ class BatchPart {
   template <class Read>
   void fill(const MicroBatch& out, const Read& read) {
     if (runs_.empty()) return read(out);
-    take_room_for_pairs(out);
+    take_room(out);
     read(whole());
     copy_into_padding();
     take(out);
@@ -32,7 +32,7 @@ class BatchPart {
 
  private:
   MicroBatch whole();
-  void take_room_for_pairs(const MicroBatch& out);
+  void take_room(const MicroBatch& out);
   void copy_into_padding();
   void take(const MicroBatch& out) const;
 
@@ -42,6 +42,7 @@ class BatchPart {
   std::vector<float> weights_;
   std::vector<std::int32_t> sequences_;
   std::vector<double> reference_;
+  std::vector<std::int64_t> places_;
   std::int64_t padding_ = 0;
 };
 

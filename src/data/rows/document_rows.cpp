@@ -40,6 +40,7 @@ std::span<const Piece> DocumentRows::pieces_at(std::int64_t at) const {
 
 void DocumentRows::fill(std::int64_t row, const Row& out) const {
   std::int64_t at = 0;
+  if (out.at.places != nullptr) std::fill_n(out.at.places, sequence_, -1);
   for (const Piece& piece : pieces_at(range_.begin + row)) {
     fill_piece(piece, at, out);
     at += piece.length;
@@ -57,6 +58,7 @@ void DocumentRows::fill_piece(const Piece& piece, std::int64_t at, const Row& ou
   tokens_.read(piece.begin, n, tokens);
   std::copy(tokens + 1, tokens + n, out.at.targets + at);
   tokens_.read_weights(piece.begin + 1, targets, out.at.weights + at);
+  tokens_.tell_places(piece.begin + 1, targets, at, out);
   if (piece.continues != 0) {
     tokens_.read(piece.begin + n, 1, out.at.targets + at + n - 1);
   } else {

@@ -163,7 +163,8 @@ void PairRows::fill_answer(const Answer& answer, const Place& place, const Row& 
   std::copy(tokens + 1, tokens + n, out.at.targets + at);
   tokens_.read_weights(answer.begin + 1, n - 1, out.at.weights + at);
   out.at.targets[at + n - 1] = 0;
-  out.at.weights[at + n - 1] = 0;
+  if (packed_->weighed == Weighed::last) std::fill_n(out.at.weights + at, n - 1, 0.0F);
+  out.at.weights[at + n - 1] = packed_->weighed == Weighed::last ? 1 : 0;
   fill_places(at, n, out);
   if (out.at.sequences != nullptr)
     std::fill_n(out.at.sequences + at, n, static_cast<std::int32_t>(place.slot));

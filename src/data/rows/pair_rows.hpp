@@ -16,6 +16,9 @@ struct Answer {
   std::int64_t begin = 0, length = 0;
 };
 
+/// Tokens of an answer that have a weight: those that loss_mask marks, or the last one alone.
+enum class Weighed : std::uint8_t { marked, last };
+
 /// The chosen and the rejected answer; or one with a label, and the one beside it.
 struct AnswerPair {
   Answer chosen, rejected;
@@ -30,6 +33,7 @@ struct PackedPairs {
   DocumentCounts counts;      ///< of documents, two for each pair
   std::uint64_t content = 0;  ///< hash of document offsets and mask
   bool labelled = false;
+  Weighed weighed = Weighed::marked;
   std::int64_t rows() const { return std::ssize(first) - 1; }
 };
 

@@ -14,10 +14,14 @@
 namespace ztrain::data {
 namespace {
 
+CheckedTokens checked(const Entry& entry, std::int64_t vocab_size) {
+  return {entry.tokens, entry.key, vocab_size, entry.first_place};
+}
+
 RowSet windows(const Entry& entry, const config::Data& data, std::int64_t begin, std::int64_t end,
                std::int64_t vocab_size, Tail tail = Tail::dropped) {
-  const auto rows = std::make_shared<const WindowRows>(CheckedTokens{entry.tokens, entry.key, vocab_size},
-                                                       begin, end, data.sequence, tail);
+  const auto rows =
+      std::make_shared<const WindowRows>(checked(entry, vocab_size), begin, end, data.sequence, tail);
   const std::uint64_t identity = hash_text(
       fmt::format("windows {} {} {} {}", entry.tokens->identity(), begin, end, rows->mask_identity()));
   return {entry.name, rows, {}, identity};
@@ -123,20 +127,21 @@ class PackedEntry {
   RowSet set(const RowRange& range) const {
     const std::uint64_t identity = hash_text(fmt::format("{} {}", range.begin, range.end), content_);
     if (pairs_) {
-      const auto rows =
-          std::make_shared<const PairRows>(CheckedTokens{entry_.tokens, entry_.key, vocab_size_}, pairs_,
-                                           references_, options_.sequence, range);
+      const auto rows = std::make_shared<const PairRows>(checked(entry_, vocab_size_), pairs_, references_,
+                                                         options_.sequence, range);
       return {.name = entry_.name, .rows = rows, .documents = counts_, .identity = identity, .pairs = rows};
     }
-    return {entry_.name,
-            std::make_shared<const DocumentRows>(CheckedTokens{entry_.tokens, entry_.key, vocab_size_},
-                                                 packed_, options_.sequence, range),
-            counts_, identity};
+    return {
+        entry_.name,
+        std::make_shared<const DocumentRows>(checked(entry_, vocab_size_), packed_, options_.sequence, range),
+        counts_, identity};
   }
 
  private:
   void pack_answers(const config::Data& data) {
-    pairs_ = std::make_shared<const PackedPairs>(pack_pairs(*entry_.tokens, options_, entry_.key));
+    PackedPairs packed = pack_pairs(*entry_.tokens, options_, entry_.key);
+    if (entry_.weighs_last) packed.weighed = Weighed::last;
+    pairs_ = std::make_shared<const PackedPairs>(std::move(packed));
     counts_ = pairs_->counts;
     content_ = hash_text(fmt::format("{} {} {} {} {} {}", entry_.preference, entry_.tokens->identity(),
                                      pairs_->content, options_.sequence, data.long_documents,
@@ -168,6 +173,8 @@ SplitRows split_documents(const Entry& entry, const config::Data& data, double f
   return {packed.set({0, all - held, order}), packed.set({all - held, all, order})};
 }
 
+}  // namespace
+
 bool in_documents(const Entry& entry, const config::Data& data) {
   const bool has = entry.tokens->has_documents();
   const std::string file = entry.tokens->locate(0).file;
@@ -192,11 +199,18 @@ bool in_documents(const Entry& entry, const config::Data& data) {
   return has && data.packing != "windows";
 }
 
-}  // namespace
-
 SplitRows make_rows(const Entry& entry, const config::Data& data, double held_out, std::int64_t vocab_size) {
   return in_documents(entry, data) ? split_documents(entry, data, held_out, vocab_size)
                                    : split_windows(entry, data, held_out, vocab_size);
+}
+
+void require_documents(const Entry& entry) {
+  const std::string held = entry.tokens->preference();
+  REQUIRE(
+      held.empty() || !entry.preference.empty(),
+      "{}: '{}' holds {} of answers, whose losses are those of a run: it evaluates them as data.validation, "
+      "with preference.loss_type and evaluation.interval; documents are evaluated here",
+      entry.key, entry.tokens->locate(0).file, held);
 }
 
 RowSet make_rows_to_evaluate(const Entry& entry, const config::Data& data, std::int64_t tokens,

@@ -21,6 +21,8 @@ struct Entry {
   std::shared_ptr<const TokenSource> tokens;
   /// Value that TokenSource::preference must have, as preference.loss_type needs it.
   std::string preference{};
+  bool weighs_last = false;    ///< whether the last token of an answer alone has a weight
+  std::int64_t first_place{};  ///< as CheckedTokens::first_place
 };
 
 struct RowSet {
@@ -39,11 +41,17 @@ struct SplitRows {
   RowSet held_out;  ///< its rows are null if nothing is held out
 };
 
+/// Returns whether rows of an entry are packed documents, and not windows. Throws as make_rows does.
+bool in_documents(const Entry& entry, const config::Data& data);
+
 /// Makes rows of an entry. held_out is the part that is held out; 0: nothing. Of windows the end of the
 /// tokens is held out; of packed documents rows from all over the packing, the same for every seed. Throws
 /// Error naming the key if too little is there, if data.packing asks for documents that the files do not
 /// mark, and if no token is to be predicted.
 SplitRows make_rows(const Entry& entry, const config::Data& data, double held_out, std::int64_t vocab_size);
+
+/// Throws Error where an entry holds answers of which the caller evaluates none (Entry::preference is empty).
+void require_documents(const Entry& entry);
 
 /// Makes rows of an entry in which each token of it that has one before it in its document is a target once:
 /// windows, of which the last may be padded, or packed documents in the order of make_validation_rows.

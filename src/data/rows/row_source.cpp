@@ -12,10 +12,11 @@ namespace ztrain::data {
 
 Row row_of(const MicroBatch& b, std::int64_t row, std::int64_t sequence) {
   const std::int64_t at = row * sequence;
-  return {{b.tokens + at, b.targets + at, b.weights + at, b.positions + at, b.document_start + at,
-           b.sequences == nullptr ? nullptr : b.sequences + at,
-           b.reference == nullptr ? nullptr : b.reference + at},
-          at};
+  return {
+      {b.tokens + at, b.targets + at, b.weights + at, b.positions + at, b.document_start + at,
+       b.sequences == nullptr ? nullptr : b.sequences + at,
+       b.reference == nullptr ? nullptr : b.reference + at, b.places == nullptr ? nullptr : b.places + at},
+      at};
 }
 
 void fill_padding(std::int64_t sequence, const Row& out) {
@@ -27,6 +28,7 @@ void fill_padding(std::int64_t sequence, const Row& out) {
     std::fill_n(out.at.sequences, sequence,
                 static_cast<std::int32_t>(out.index / sequence * sequence_slots(sequence)));
   if (out.at.reference != nullptr) std::fill_n(out.at.reference, sequence, 0.0);
+  if (out.at.places != nullptr) std::fill_n(out.at.places, sequence, -1);
 }
 
 void fill_places(std::int64_t begin, std::int64_t count, const Row& out) {
@@ -67,6 +69,13 @@ void CheckedTokens::read(std::int64_t begin, std::int64_t count, std::int32_t* o
       "{}: token {} of '{}' has id {}, which is not below model.vocab_size ({}); check model.vocab_size and "
       "data.format",
       key, place.position, place.file, source->id_text(begin + (found - out)), vocab_size);
+}
+
+void CheckedTokens::tell_places(std::int64_t begin, std::int64_t count, std::int64_t at,
+                                const Row& out) const {
+  if (out.at.places == nullptr) return;
+  for (std::int64_t i = 0; i < count; ++i)
+    out.at.places[at + i] = out.at.weights[at + i] != 0 ? first_place + begin + i : -1;
 }
 
 void CheckedTokens::read_weights(std::int64_t begin, std::int64_t count, float* out) const {

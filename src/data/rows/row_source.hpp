@@ -23,6 +23,9 @@ struct MicroBatch {
   std::int32_t* sequences = nullptr;
   /// Terms of the log-probability of the token's sequence under a reference model; null likewise.
   double* reference = nullptr;
+  /// Place of the target in a file of likelihoods (data/teacher.hpp), or -1 if it is not to be predicted;
+  /// null likewise.
+  std::int64_t* places = nullptr;
 };
 
 /// One row of a micro-batch: pointers to its first elements.
@@ -78,6 +81,7 @@ struct CheckedTokens {
   std::shared_ptr<const TokenSource> source;
   std::string key;  ///< key of the deck, for messages
   std::int64_t vocab_size = 0;
+  std::int64_t first_place = 0;  ///< of the source's first token in a file of likelihoods
 
   /// Reads tokens. For an id outside the vocabulary, throws Error naming key, file, position, id and
   /// model.vocab_size.
@@ -85,6 +89,10 @@ struct CheckedTokens {
 
   /// Reads the weights of tokens [begin, begin + count) as targets.
   void read_weights(std::int64_t begin, std::int64_t count, float* out) const;
+
+  /// Writes the places of tokens [begin, begin + count) as the targets of a row from `at` on, whose weights
+  /// are written, if the row has room for them.
+  void tell_places(std::int64_t begin, std::int64_t count, std::int64_t at, const Row& out) const;
 };
 
 }  // namespace ztrain::data

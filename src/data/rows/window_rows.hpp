@@ -71,6 +71,8 @@ inline void WindowRows::fill(std::int64_t row, const Row& out) const {
   tokens_.read(begin + n, 1, out.at.targets + n - 1);
   std::copy(out.at.tokens + 1, out.at.tokens + n, out.at.targets);
   tokens_.read_weights(begin + 1, n, out.at.weights);
+  if (out.at.places != nullptr) std::fill_n(out.at.places, sequence_, -1);
+  tokens_.tell_places(begin + 1, n, 0, out);
   fill_places(0, sequence_, out);
 }
 

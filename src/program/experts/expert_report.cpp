@@ -33,6 +33,9 @@ ReportedTensors tensors_of(const model::Graph& graph, const std::vector<TensorId
   auto next = results.begin();
   if (graph.result >= 0) tensors.losses.push_back(*next++);
   if (graph.pairs.report >= 0) tensors.pairs = {next[0], next[1]}, next += 2;
+  if (graph.teacher.report >= 0) tensors.teacher.report = *next++;
+  if (graph.teacher.words >= 0) tensors.teacher.words = *next++;
+  if (graph.teacher.log_likelihoods >= 0) tensors.teacher.log_likelihoods = *next++;
   for (std::size_t i = 0; i < graph.experts.losses.size(); ++i) tensors.balance.push_back(*next++);
   if (next == results.end()) return tensors;  // an evaluation has no more
   const auto overflows = next + std::ssize(graph.experts.sums);

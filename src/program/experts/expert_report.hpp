@@ -13,6 +13,7 @@ namespace ztrain::program {
 struct ReportedTensors {
   std::vector<TensorId> losses;       ///< fp64 [M, 2] of the head
   PreferenceTensors pairs{};          ///< [M, 9] and [M, slots] of the head, if its loss is on pairs
+  TeacherTensors teacher{};           ///< [M, 2], [M, T, k] and [M, T, k] of the head, as far as it has them
   std::vector<TensorId> balance;      ///< fp64 [M, 2] of each balance_loss
   std::vector<TensorId> router_sums;  ///< [M, 2 E + 3] of each layer with experts; none in an evaluation
   std::vector<TensorId> overflows;    ///< fp64 [M, 1] of each layer that may overflow; none in an evaluation

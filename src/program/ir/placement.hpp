@@ -69,7 +69,7 @@ class Placements {
   constexpr const Placement* end() const { return at_.data() + size_; }
 
  private:
-  std::array<Placement, 8> at_{};
+  std::array<Placement, 10> at_{};
   std::size_t size_ = 0;
 };
 

@@ -114,11 +114,42 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
   }
 }
 
+/// What all ranks report of a graph, whichever part of it they have.
+struct Reports {
+  bool experts = false, distillation = false;
+  std::int64_t slots = 0;  ///< of a loss on pairs
+};
+Reports reports_of(const model::Graph& graph) {
+  return {graph.experts.reports(), graph.teacher.report >= 0,
+          graph.pairs.logps >= 0 ? graph.value(graph.pairs.logps).shape[0] : 0};
+}
+
+void add_reports(Base& base, const Reports& reports) {
+  Program& p = base.program;
+  JobTensors& tensors = base.tensors;
+  const auto scalar = [&](const char* name, DType dtype, Shape shape) {
+    return p.add(persistent(name, dtype, std::move(shape), Category::scalar));
+  };
+  const auto of_tokens = [&](const char* name, DType dtype, Shape shape) {
+    return p.add(persistent(name, dtype, std::move(shape), Category::activation));
+  };
+  if (reports.experts)
+    tensors.experts = scalar("experts", DType::u8, {p.mesh.ranks(), sizeof(ExpertsPartial)});
+  if (reports.slots > 0)
+    tensors.preference = {scalar("preference", DType::f64, {preference_sums}),
+                          of_tokens("preference.logps", DType::f64, {reports.slots})};
+  if (reports.distillation) tensors.teacher.report = scalar("distillation", DType::f64, {2});
+  if (base.graph.teacher.words < 0) return;
+  const Shape told = base.graph.value(base.graph.teacher.words).shape;
+  tensors.teacher.words = of_tokens("teacher.words", DType::i32, told);
+  tensors.teacher.log_likelihoods = of_tokens("teacher.log_likelihoods", DType::f32, told);
+}
+
 }  // namespace
 
 Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGraph* cache) {
-  const bool training = cache == nullptr, reports_experts = training && graph.experts.reports();
-  const std::int64_t slots = training && graph.pairs.logps >= 0 ? graph.value(graph.pairs.logps).shape[0] : 0;
+  const bool training = cache == nullptr;
+  const Reports reports = training ? reports_of(graph) : Reports{};
   Stages stages;
   if (spec.mesh[Axis::pipeline] > 1) stages = stages_of(graph, spec, training);
   RankGraph of_rank{std::move(graph), spec, Coordinate(spec.mesh, rank), cache, {}, stages};
@@ -157,13 +188,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
   base.tensors.partials =
       p.add(persistent("partials", DType::u8, {spec.mesh.ranks(), sizeof(StepPartial)}, Category::scalar));
-  if (reports_experts)
-    base.tensors.experts = p.add(
-        persistent("experts", DType::u8, {spec.mesh.ranks(), sizeof(ExpertsPartial)}, Category::scalar));
-  if (slots > 0)
-    base.tensors.preference = {
-        p.add(persistent("preference", DType::f64, {preference_sums}, Category::scalar)),
-        p.add(persistent("preference.logps", DType::f64, {slots}, Category::activation))};
+  add_reports(base, reports);
   for (int m = 0; m < spec.micro_batches; ++m)
     for (const model::Value& v : base.graph.values)
       if (v.role == model::Role::input)

@@ -122,6 +122,7 @@ void step_parameters(Making& m) {
   const TensorId counts = append_expert_report(m.program(), experts, m.base.tensors, reported);
   move_biases(m.program(), m.base.cut, m.base.tensors, experts.bias_speed, counts);
   append_preference_report(m.program(), m.base.tensors.preference, reported.pairs);
+  append_distillation_report(m.program(), m.base.tensors.teacher, reported.teacher);
 }
 
 void report_evaluation(Making& m) {
@@ -130,6 +131,7 @@ void report_evaluation(Making& m) {
   append_expert_report(m.program(), m.base.graph.experts, m.base.tensors, reported);
   append_preference_report(m.program(), m.base.tensors.preference, reported.pairs);
   give_logps(m.program(), m.base.tensors.preference, reported.pairs);
+  give_likelihoods(m.program(), m.base.tensors.teacher, reported.teacher);
 }
 
 void code_weights(Making& m) {

@@ -154,7 +154,7 @@ class Expander {
           clone(n, m.values, {ActionKind::forward, block, turn.micro});
       }
     if (options_.training || turn.chunk + 1 < std::ssize(options_.chunks)) return;
-    for (const model::ValueId v : {graph_.result, graph_.pairs.report, graph_.pairs.logps})
+    for (const model::ValueId v : graph_.of_head())
       if (v >= 0) result_.results.push_back(m.values[at(v)]);
     for (const model::ValueId v : graph_.experts.losses) result_.results.push_back(m.values[at(v)]);
   }

@@ -93,8 +93,7 @@ class Placer {
     for (std::size_t n = 0; n < nodes.size(); ++n) place_node(std::move(nodes[n]), ways_[n]);
   }
 
-  /// Whether the gradient of a parameter is a sum over the axes: where each rank uses all of it in its own
-  /// way, or rows of it that others may use too.
+  /// Whether ranks' gradients of a parameter are added up: each uses all of it, or rows, in its own way.
   bool sums(std::size_t parameter) const {
     return used_as_[parameter] == replicated || graph_.parameters[parameter].computed.end > 0;
   }
@@ -201,6 +200,8 @@ class Placer {
 
   int cost_of(ValueId v, Placement to, int block) const {
     const Placement from = at_[at(v)];
+    const bool whole = is_parameter(v) && from == invariant;
+    if (whole && used_as_[at(graph_.value(v).parameter)].value_or(to) != to) return impossible;  // note_use
     if (from == to) return 0;
     if (from == invariant && to == replicated && (is_parameter(v) || !trained_[at(v)])) return 0;
     if (is_parameter(v)) return impossible;

@@ -51,18 +51,18 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   const Action action{ActionKind::reduce, buffer.unit, buffer.last_micro};
   const std::string name = unit_name(program, buffer.unit);
   TensorId& slice = accumulators_[at(buffer.unit)];
+  const std::size_t first_op = program.ops.size();
   if (!cut_.is_cut(buffer.unit)) {
     slice = buffer.tensor;
     if (buffer.final && (!copies(buffer.unit).empty() || of_two_stages(buffer.unit)))
       slice = widened(program, buffer, action);
   } else {
-    const std::size_t first_op = program.ops.size();
     scatter(program, buffer, slice);
-    if (options_.overlap) hold(program, first_op, slice, buffer.unit);
   }
-  if (!buffer.final) return {};
-  if (const AxisSet axes = copies(buffer.unit); !axes.empty())
+  if (const AxisSet axes = copies(buffer.unit); buffer.final && !axes.empty())
     sum_over_copies(program, slice, axes, name, action);
+  if (options_.overlap) hold(program, first_op, slice, buffer.unit);
+  if (!buffer.final) return {};
   return {slice, of_two_stages(buffer.unit) ? no_tensor : whole_of(program, buffer.unit, slice, action)};
 }
 

@@ -59,7 +59,7 @@ class Cutter {
     graph_.nodes.clear();
     for (int chunk = 0; chunk < stages_.map.chunks; ++chunk) keep(stages_.map.stage_of(rank_, chunk), nodes);
     const auto is_elsewhere = [&](ValueId v) { return v >= 0 && !kept_.contains(v); };
-    for (ValueId* of_head : {&graph_.result, &graph_.pairs.report, &graph_.pairs.logps})
+    for (ValueId* of_head : graph_.of_head())
       if (is_elsewhere(*of_head)) *of_head = -1;
     for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
       std::erase_if(*of_layers, is_elsewhere);
@@ -219,7 +219,7 @@ class Cutter {
       if (p.coded()) p.scales = number[at(p.scales)];
       if (p.form.any()) p.statistics = number[at(p.statistics)];
     }
-    for (ValueId* of_head : {&graph_.result, &graph_.pairs.report, &graph_.pairs.logps})
+    for (ValueId* of_head : graph_.of_head())
       if (*of_head >= 0) *of_head = number[at(*of_head)];
     for (auto* of_layers : {&graph_.experts.losses, &graph_.experts.sums, &graph_.experts.overflows})
       for (ValueId& v : *of_layers) v = number[at(v)];

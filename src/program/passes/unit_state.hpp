@@ -112,6 +112,13 @@ struct PreferenceTensors {
   TensorId logps = no_tensor;   ///< fp64 [slots] of this rank's last micro-batch of an evaluation
 };
 
+/// What a step tells of a loss against a teacher, and an evaluation of a teacher; none: nothing.
+struct TeacherTensors {
+  TensorId report = no_tensor;  ///< fp64 [2], model::TeacherValues over all ranks
+  /// int32 and fp32 [T, k] of this rank's micro-batch, on ranks with the head.
+  TensorId words = no_tensor, log_likelihoods = no_tensor;
+};
+
 struct JobTensors {
   std::vector<UnitState> units;
   std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
@@ -122,6 +129,7 @@ struct JobTensors {
   TensorId partials = no_tensor;  ///< uint8 [ranks, sizeof(StepPartial)]
   TensorId experts = no_tensor;   ///< uint8 [ranks, sizeof(ExpertsPartial)]; none: the model reports none
   PreferenceTensors preference{};
+  TeacherTensors teacher{};
 };
 
 Tensor persistent(std::string name, DType dtype, Shape shape, Category category);

@@ -52,8 +52,10 @@ void check_counted(const Program& program, OpId id, bool counted, bool of_micro_
 
 void check_losses(const Program& program, OpId id) {
   const Op& op = program.op(id);
-  if (op.type == PreferenceReport::op)
-    return check_counted(program, id, record_of<PreferenceReport>(op.attributes).counts, true);
+  if (op.type == PreferenceReport::op) {
+    const auto report = record_of<PreferenceReport>(op.attributes);
+    return check_counted(program, id, report.counts, !report.of_tokens);
+  }
   const auto record = record_of<StepPartials>(op.attributes);
   if (record.losses > 0) check_counted(program, id, record.counts_loss, record.of_micro_batches);
 }

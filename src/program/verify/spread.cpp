@@ -201,7 +201,9 @@ std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread
   const bool of_experts = op.type == ExpertsPartials::op, of_pairs = op.type == PreferenceReport::op;
   const bool is_loss = of_pairs || input < at(op.attributes.integer("losses"));
   if (!is_loss && !of_experts) return "";
-  const bool whole = of_experts || of_pairs || op.attributes.integer("of_micro_batches", 0) != 0;
+  const bool of_tokens = of_pairs && record_of<PreferenceReport>(op.attributes).of_tokens;
+  const bool whole =
+      of_experts || (of_pairs && !of_tokens) || op.attributes.integer("of_micro_batches", 0) != 0;
   const bool sums = is_loss && (whole ? sequence_axes : token_axes).contains(axis);
   const Spread wanted = sums ? Spread::sum : Spread::equal;
   if (spread == wanted) return "";

@@ -55,11 +55,25 @@ Session::Session(int* argc, char*** argv)
   find_place();
 }
 
+Session::Session(const Session& whole, MPI_Comm part)
+    : signals_(whole.signals_),
+      is_part_(true),
+      began_(whole.began_),
+      world_(part),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      host_(whole.host_),
+      slurm_(whole.slurm_) {
+  check_mpi(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
+  find_place();
+}
+
 Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_start_ && !agreed_to_fail_ && size_ > 1)
     abort_all("an error on this rank alone ended its session");
   MPI_Comm_free(&world_);
-  MPI_Finalize();
+  if (!is_part_) MPI_Finalize();
 }
 
 void Session::find_place() {
@@ -87,6 +101,22 @@ void Session::barrier() const {
   check_mpi(MPI_Barrier(world_), "MPI_Barrier");
 }
 
+void Session::rest() const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(world_, &request), "MPI_Ibarrier");
+  for (int done = 0;;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+std::unique_ptr<Session> Session::part(int ranks) const {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(world_, rank_ < ranks ? 0 : MPI_UNDEFINED, rank_, &comm), "MPI_Comm_split");
+  return comm == MPI_COMM_NULL ? nullptr : std::make_unique<Session>(*this, comm);
+}
+
 std::string Session::from_rank_0(std::string text) const {
   auto size = static_cast<std::int64_t>(text.size());
   check_mpi(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "MPI_Bcast");
@@ -106,7 +136,7 @@ double Session::lasts() const {
 Requests Session::requests(const Report& mine) const {
   constexpr unsigned time_bit = 1u << Signals::kinds.size(), end_bit = time_bit << 1,
                      failure_bit = time_bit << 2, writing_bit = time_bit << 3;
-  unsigned bits = signals_.arrived();
+  unsigned bits = signals_->arrived();
   if (mine.time_is_up) bits |= time_bit;
   if (mine.allocation_ends) bits |= end_bit;
   if (mine.failed) bits |= failure_bit;

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -59,6 +60,8 @@ class Session {
   /// Finalises MPI. While an error that was not agreed on unwinds the stack, aborts the job instead, because
   /// the other ranks would wait for ever.
   ~Session();
+  /// Makes the session of a part of `whole`; see part(). Takes the communicator.
+  Session(const Session& whole, MPI_Comm part);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -95,6 +98,12 @@ class Session {
 
   /// Collective. Returns once every rank has called it.
   void barrier() const;
+  /// Collective. Does the same, and leaves the processor to others while it waits.
+  void rest() const;
+
+  /// Collective. Returns a session of the first `ranks` ranks, for measurements with fewer of them, and null
+  /// on the others. This one must outlive it.
+  std::unique_ptr<Session> part(int ranks) const;
 
   /// Collective. Returns rank 0's text on every rank.
   std::string from_rank_0(std::string text) const;
@@ -107,7 +116,7 @@ class Session {
   /// the last call.
   Requests requests(const Report& mine) const;
 
-  Signals& signals() const { return signals_; }
+  Signals& signals() const { return *signals_; }
 
   /// Prints "ztrain: rank 2 (host) failed: message" to stderr and ends all ranks within seconds, with a
   /// non-zero status.
@@ -118,7 +127,9 @@ class Session {
   void agree_on(std::string_view what, const std::function<void()>& fn) const;
   std::string collect_messages(const std::string& mine) const;
 
-  mutable Signals signals_;  ///< first, because MPI starts threads, which inherit the blocked signals
+  /// First, because MPI starts threads, which inherit the blocked signals. A part has those of the whole.
+  std::shared_ptr<Signals> signals_ = std::make_shared<Signals>();
+  bool is_part_ = false;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, local_rank_ = 0, ranks_on_node_ = 1, max_ranks_per_node_ = 1, nodes_ = 1,

@@ -59,7 +59,7 @@ TEST(Parse, UnknownKeysNameTheLineAndTheNearestKey) {
             "input.toml:7: unknown section 'optimiser'; did you mean 'optimizer'?");
   EXPECT_EQ(
       error_of([] { parse_deck("steps = 8\n[batch]\nglobal = 8\n[data]\ntrain = \"a\"\n", "input.toml"); }),
-      "input.toml:1: unknown key 'steps' outside any section; did you mean 'run.steps'?");
+      "input.toml:1: unknown key 'steps' outside any section; did you mean 'run.steps' or 'profile.steps'?");
   EXPECT_EQ(error_of([] { parse_deck("batch = 8\n" + rest, "input.toml"); }),
             "input.toml:1: 'batch' is a section: write [batch], and its keys below");
   EXPECT_EQ(deck_error("", {"--batch.globl=8"}),

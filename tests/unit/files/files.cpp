@@ -188,9 +188,10 @@ TEST_F(Files, AFullDiskIsAnError) {
       message,
       "--logits: cannot write '" + path +
           "': File too large; the limit on file sizes is 1000 bytes for this process: raise it (ulimit -f)");
-  EXPECT_EQ(by_offset, path +
-                           ": cannot write at byte 1000: File too large; it comes to 1005 bytes, and this "
-                           "process may write files of at most 1000: raise that limit (`ulimit -f 1`)");
+  EXPECT_EQ(by_offset,
+            path +
+                ": cannot write at byte 1000: File too large; it comes to 1005 bytes at most, "
+                "and this process may write files of at most 1000: raise that limit (`ulimit -f 1`)");
 }
 
 TEST_F(Files, WhatToDoAboutAWriteDependsOnWhyItFailed) {

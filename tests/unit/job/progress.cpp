@@ -187,10 +187,12 @@ TEST(Metadata, TheBestLossStartsAnewWithOtherRowsOfTheSameData) {
   const nlohmann::json metadata = to_metadata(some_progress(), deck, data, "1.0.0");
   EXPECT_EQ(from_metadata(metadata, deck, data, "step_70").progress.best_step, 50);
   deck.batch.micro = 2;  // 16 rows, of 8 before
+  deck.checkpoint.keep_best = 1;
   const Restored read = from_metadata(metadata, deck, data, "step_70");
   EXPECT_EQ(read.progress.best_step, -1);
   EXPECT_EQ(read.progress.evaluations_without_improvement, 0);
   EXPECT_NE(read.note.find("evaluations read other rows"), std::string::npos) << read.note;
+  EXPECT_NE(read.note.find("the lowest loss was that of step 50) stays"), std::string::npos) << read.note;
 }
 
 TEST(Metadata, AnotherStartingPointIsTold) {

@@ -23,14 +23,13 @@ TYPED_TEST(ThreadsXielu, MatchesTheReference) {
     Array<G> sums{static_cast<G>(2.0f), static_cast<G>(-3.0f)};
     std::vector<double> workspace(static_cast<std::size_t>(2 * c.rows));
     const auto width = static_cast<std::int64_t>(c.x.size()) / c.rows;
-    if (c.rows > 7 && width > 8) return;  // each row waits for all threads several times
     const XieluRow<T> row{c.views(), c.x.data(), c.dy.data(), dx.data(), width, workspace.data()};
     const XieluAlphas<T, G> alphas{c.views(), workspace.data(), c.rows, true, &sums[0], &sums[1]};
-    run_threads(8, [&](const HostThreads& threads) {
+    // The threads of a row wait for each other several times: of many rows each has one thread.
+    run_threads(c.rows > 7 ? 1 : 8, [&](const HostThreads& threads) {
       for (std::int64_t r = 0; r < c.rows; ++r) row.by(threads, r);
-      threads.sync();
-      alphas.by(threads, 0);
     });
+    run_threads(8, [&](const HostThreads& threads) { alphas.by(threads, 0); });
     c.check(dx, sums, 2, -3);
   });
 }

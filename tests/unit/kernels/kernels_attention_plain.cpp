@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "base/error.hpp"
 #include "kernel_interface/attention_work.hpp"
@@ -78,22 +79,28 @@ template <class T>
 struct PlainAttention : ::testing::Test {};
 TYPED_TEST_SUITE(PlainAttention, FloatTypes);
 
+/// Heads of each width meet each number of tokens, window, cut into documents, cap and scale.
 TYPED_TEST(PlainAttention, AgreesWithTheReference) {
   using T = TypeParam;
-  for (const std::int64_t head_dim : {1, 7, 8, 20, 33, 64, 65, 100, 128, 129, 200, 256})
-    for (const std::int64_t tokens : {1, 3, 65})
-      for (const std::int64_t window : {0, 1, 5, 64})
-        for (const std::vector<std::int64_t>& documents : {std::vector<std::int64_t>{}, {1, 2, 30}}) {
-          SCOPED_TRACE(::testing::Message() << tokens << " tokens, heads of " << head_dim << ", window "
-                                            << window << ", " << documents.size() << " documents");
-          const AttentionShape s{tokens, head_dim < 64 ? 6 : 2, head_dim < 64 ? 2 : 1, head_dim, window};
-          for (const AttentionShape& shape : {s, capped(s, 1.5), capped(s, 0, 0.06)}) {
-            const AttentionCase<T> c(shape, documents);
-            // Heads of one element have large scores, which magnify the rounding of o that backward reads.
-            expect_reference(c, run_plain(c), forward_error<T>, (head_dim < 7 ? 2 : 1) * backward_error<T>);
-          }
-          if (this->HasFailure()) return;
-        }
+  for (const std::vector<int>& row : rows_of({12, 3, 4, 2, 3})) {
+    const auto level = [&row](std::size_t factor, const auto& levels) {
+      return levels.at(static_cast<std::size_t>(row[factor]));
+    };
+    const std::int64_t head_dim = level(0, std::array{1, 7, 8, 20, 33, 64, 65, 100, 128, 129, 200, 256});
+    AttentionShape s{level(1, std::array{1, 3, 65}), head_dim < 64 ? 6 : 2, head_dim < 64 ? 2 : 1, head_dim,
+                     level(2, std::array{0, 1, 5, 64})};
+    const auto [cap, scale] =
+        level(4, std::array<std::pair<double, double>, 3>{{{0, 0}, {1.5, 0}, {0, 0.06}}});
+    s = capped(s, cap, scale);
+    const auto documents = row[3] == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{1, 2, 30};
+    SCOPED_TRACE(::testing::Message()
+                 << s.tokens << " tokens, heads of " << head_dim << ", window " << s.window << ", "
+                 << documents.size() << " documents, cap " << cap << ", scale " << scale);
+    const AttentionCase<T> c(s, documents);
+    // Heads of one element have large scores, which magnify the rounding of o that backward reads.
+    expect_reference(c, run_plain(c), forward_error<T>, (head_dim < 7 ? 2 : 1) * backward_error<T>);
+    if (this->HasFailure()) return;
+  }
 }
 
 TYPED_TEST(PlainAttention, PartsOfTheQueriesGiveTheWhole) {
@@ -124,16 +131,16 @@ TYPED_TEST(PlainAttention, SameBitsEveryTime) {
 
 TYPED_TEST(PlainAttention, ColumnsOfOneMatrixGiveTheSameBits) {
   using T = TypeParam;
-  for (const std::int64_t head_dim : {7, 64, 100, 200})
-    for (const std::int64_t window : {0, 5})
-      for (const std::int64_t pad : {0, 3})
-        for (const std::vector<std::int64_t>& documents : {std::vector<std::int64_t>{}, {1, 2, 30}}) {
-          SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", window " << window << ", pad "
-                                            << pad << ", " << documents.size() << " documents");
-          const AttentionCase<T> c({65, 4, 2, head_dim, window}, documents);
-          expect_same_bits(run_columns(c, pad, launch_plain(c)), run_plain(c));
-          if (this->HasFailure()) return;
-        }
+  for (const std::vector<int>& row : rows_of({4, 2, 2, 2})) {
+    const std::int64_t head_dim = std::array{7, 64, 100, 200}.at(static_cast<std::size_t>(row[0]));
+    const std::int64_t window = row[1] == 0 ? 0 : 5, pad = row[2] == 0 ? 0 : 3;
+    const auto documents = row[3] == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{1, 2, 30};
+    SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", window " << window << ", pad " << pad
+                                      << ", " << documents.size() << " documents");
+    const AttentionCase<T> c({65, 4, 2, head_dim, window}, documents);
+    expect_same_bits(run_columns(c, pad, launch_plain(c)), run_plain(c));
+    if (this->HasFailure()) return;
+  }
 }
 
 /// Neither its own keys' results nor their gradients change with another document's.

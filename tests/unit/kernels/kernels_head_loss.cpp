@@ -72,57 +72,50 @@ template <class P>
 struct HeadLossTest : ::testing::Test {};
 TYPED_TEST_SUITE(HeadLossTest, GradientPairs);
 
-TYPED_TEST(HeadLossTest, AgreesWithTheReference) {
-  using T = typename TypeParam::T;
-  using G = typename TypeParam::G;
-  for (const HeadLossShape& s : shapes()) {
-    const HeadLossCase<T> c(s);
-    auto expected = reference::head_loss(s, c.input64());
-    for (const bool accumulate : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << s.tokens << " tokens, " << s.vocabulary << " words, cap "
-                                        << s.soft_cap << ", accumulate " << accumulate);
-      const Run<T, G> r = run<T, G>(c, accumulate);
-      for (double& g : expected.grad_weight) g += accumulate ? 0.25 : 0;
-      EXPECT_NEAR(r.loss[0], expected.loss, head_loss_error<T> * expected.loss);
-      EXPECT_EQ(r.loss[1], expected.weight);
-      expect_close(r.grad_h, expected.grad_h, head_error<T>, "grad_h");
-      expect_close(r.grad_weight, expected.grad_weight, head_error<T>, "grad_weight");
-      for (std::int64_t t = 3; t < s.tokens; t += 5)
-        for (std::int64_t d = 0; d < s.width; ++d)
-          ASSERT_EQ(static_cast<float>(r.grad_h[t * s.width + d]), 0.0f);
-      if (this->HasFatalFailure()) return;
-    }
-  }
+/// Holds a run against float64; ignored tokens have no gradient.
+template <class T, class G>
+void expect_result(const HeadLossCase<T>& c, const Run<T, G>& r, const reference::HeadLossResult& expected) {
+  EXPECT_NEAR(r.loss[0], expected.loss, head_loss_error<T> * expected.loss);
+  EXPECT_EQ(r.loss[1], expected.weight);
+  expect_close(r.grad_h, expected.grad_h, head_error<T>, "grad_h");
+  expect_close(r.grad_weight, expected.grad_weight, head_error<T>, "grad_weight");
+  for (std::int64_t t = 3; t < c.shape.tokens; t += 5)
+    for (std::int64_t d = 0; d < c.shape.width; ++d)
+      ASSERT_EQ(static_cast<float>(r.grad_h[t * c.shape.width + d]), 0.0f);
 }
 
-TYPED_TEST(HeadLossTest, ForwardAloneGivesTheSameLoss) {
-  using T = typename TypeParam::T;
-  const TestExec exec;
-  for (const HeadLossShape& s : shapes()) {
-    const HeadLossCase<T> c(s);
-    Array<double> loss(2, -1);
-    auto workspace = c.workspace();
-    HeadLoss<T>(*exec, s).run(*exec, c.input(), view(loss), view(workspace));
-    EXPECT_TRUE(same_bits(loss, run<T, typename TypeParam::G>(c, false).loss));
-  }
-}
-
-TYPED_TEST(HeadLossTest, WithoutTheWeightsGradientTheRestIsTheSame) {
-  using T = typename TypeParam::T;
-  using G = typename TypeParam::G;
+/// Runs without the weight's gradient, and without any, have the bits of the whole in what they give.
+template <class T, class G>
+void expect_same_in_parts(const HeadLossCase<T>& c, const Run<T, G>& whole) {
   const TestExec exec;
   Shared<StepScalars> scalars;
   scalars->loss_scale = 1;
+  auto workspace = c.workspace();
+  Array<double> forward(2, -1), loss(2, -1);
+  HeadLoss<T>(*exec, c.shape).run(*exec, c.input(), view(forward), view(workspace));
+  EXPECT_TRUE(same_bits(forward, whole.loss)) << "forward alone";
+  Array<T> grad_h(c.h.size(), T(7));
+  HeadLossGrad<T, G>(*exec, c.shape, WeightGradient::none)
+      .run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, c.shape.tokens), {}, view(workspace));
+  EXPECT_TRUE(same_bits(loss, whole.loss)) << "without the weight's gradient";
+  EXPECT_TRUE(same_bits(grad_h, whole.grad_h)) << "without the weight's gradient";
+}
+
+TYPED_TEST(HeadLossTest, AgreesWithTheReferenceWholeAndInParts) {
+  using T = typename TypeParam::T;
+  using G = typename TypeParam::G;
   for (const HeadLossShape& s : shapes()) {
+    SCOPED_TRACE(::testing::Message()
+                 << s.tokens << " tokens, " << s.vocabulary << " words, cap " << s.soft_cap);
     const HeadLossCase<T> c(s);
-    const Run<T, G> whole = run<T, G>(c, false);
-    Array<double> loss(2, -1);
-    Array<T> grad_h(c.h.size(), T(7));
-    auto workspace = c.workspace();
-    HeadLossGrad<T, G>(*exec, s, WeightGradient::none)
-        .run(*exec, c.input(), scalars.get(), view(loss), matrix(grad_h, s.tokens), {}, view(workspace));
-    EXPECT_TRUE(same_bits(loss, whole.loss));
-    EXPECT_TRUE(same_bits(grad_h, whole.grad_h));
+    auto expected = reference::head_loss(s, c.input64());
+    const Run<T, G> written = run<T, G>(c, false);
+    expect_result(c, written, expected);
+    expect_same_in_parts(c, written);
+    for (double& g : expected.grad_weight) g += 0.25;
+    SCOPED_TRACE("accumulated");
+    expect_result(c, run<T, G>(c, true), expected);
+    if (this->HasFailure()) return;
   }
 }
 

@@ -70,9 +70,10 @@ TEST(PairLosses, AgreeWithTheReference) {
   for (const PairLossRow& row : pair_losses) {
     if (row.labelled) continue;
     SCOPED_TRACE(row.name);
-    const reference::PairConstants c{0.3, row.smoothed ? 0.1 : 0.0, 0.4};
+    const reference::PairConstants c{0.3, row.smoothed ? 0.1 : 0.0, 0.4, 0.02};
+    const PairSettings settings{row.loss, c.beta, c.smoothing, c.gamma, 1, 1, c.center};
     const Array<double> sums = sums_of_pairs();
-    const Result r = run({row.loss, c.beta, c.smoothing, c.gamma}, sums);
+    const Result r = run(settings, sums);
     double loss = 0, chosen_logp = 0;
     std::size_t slot = 0;
     for (const reference::PairNumbers& p : pairs) {
@@ -91,7 +92,7 @@ TEST(PairLosses, AgreeWithTheReference) {
     EXPECT_EQ(r.losses[1], 4);
     for (const std::size_t count : {0, 1, 2}) EXPECT_EQ(r.report[count], 4);
     EXPECT_NEAR(r.report[6], chosen_logp, 1e-12 * std::abs(chosen_logp));
-    EXPECT_EQ(run({row.loss, c.beta, c.smoothing, c.gamma}, sums, false).losses[0], r.losses[0]);
+    EXPECT_EQ(run(settings, sums, false).losses[0], r.losses[0]);
     for (const std::size_t none : {2, 3, 10, 11}) EXPECT_EQ(r.dsums[none * 3], 0) << "slot " << none;
   }
 }

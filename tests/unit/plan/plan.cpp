@@ -10,7 +10,8 @@
 #include "layout/comm_cost.hpp"
 #include "plan/cost.hpp"
 #include "plan/memory.hpp"
-#include "plan/traffic.hpp"
+#include "plan/rates/op_time.hpp"
+#include "plan/rates/traffic.hpp"
 #include "plan/zero_paper.hpp"
 #include "tests/support/programs.hpp"
 

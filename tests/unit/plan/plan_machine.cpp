@@ -1,6 +1,7 @@
 // What a machine's nodes, multiprocessors and launches do to the simulated time of hand-made Programs.
 #include <gtest/gtest.h>
 
+#include "plan/rates/op_time.hpp"
 #include "plan/step_time.hpp"
 #include "program/ops/emit.hpp"
 #include "tests/support/programs.hpp"
@@ -60,6 +61,29 @@ TEST(Simulate, ComputesOnWhatCommunicationLeavesAndIsLaunchedByAHost) {
   EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 17) << "three launches, and the last op";
   EXPECT_DOUBLE_EQ(simulate(b.program, m).exposed, 0)
       << "waiting for a launch is not waiting for communication";
+}
+
+TEST(Simulate, ARankOnCoresMovesItsCollectivesItself) {
+  Builder b;
+  b.program.mesh[Axis::shard] = 2;
+  const TensorId shard = b.transient("shard", 100), full = b.transient("full", 200),
+                 y = b.transient("y", 100);
+  b.program.op(b.communicate(CommKind::all_gather, Axis::shard, Stream::gather, {shard}, {full}))
+      .comm.sent_bytes = 400;
+  b.op("scale", Stream::compute, {y}, {y});
+  Machine m;
+  m.latency = 0, m.intra_node_bandwidth = 100;
+  m.rates.kernels = {{"all_gather", {1, 0.01, 0, 2}}, {"scale.fp32", {5, 0, 0, 0}}};
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).seconds, 1 + 4 + 2) << "the kernel runs beside it";
+  m.rates.cores = 1;
+  const Simulation step = simulate(b.program, m);
+  EXPECT_DOUBLE_EQ(step.seconds, 1 + 4 + 2 + 5);
+  EXPECT_DOUBLE_EQ(step.computing, 5);
+  EXPECT_DOUBLE_EQ(step.moving, 7);
+  m.rates.kernels = {{"scale", {3, 0, 0, 0}}, {"other", {100, 0, 0, 0}}};
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).computing, 3) << "of the type, where its dtype was not measured";
+  m.rates.kernels.erase("scale");
+  EXPECT_DOUBLE_EQ(simulate(b.program, m).computing, 100);
 }
 
 }  // namespace

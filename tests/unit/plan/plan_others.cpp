@@ -48,7 +48,9 @@ TEST_F(Decks, OverlapOfTensorCommunicationHasItsPrice) {
 /// Of a dense model no degree is tried, and the deck's own capacity is the only one.
 TEST_F(Decks, SearchTriesToDivideExperts) {
   const auto tried = [&](std::vector<std::string> overrides, const char* what) {
-    overrides.emplace_back("mesh.pipeline=1");
+    for (const char* closed :
+         {"mesh.pipeline=1", "mesh.tensor=1", "mesh.context=1", "model.num_hidden_layers=2"})
+      overrides.emplace_back(closed);
     const Search s = search_for(question(4, 0, overrides), Watch(10'000, 60), 1000);
     return std::ranges::count_if(s.best,
                                  [&](const Setting& x) { return std::ranges::count(x.overrides, what) > 0; });

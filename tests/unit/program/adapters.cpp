@@ -144,6 +144,28 @@ TEST(Adapters, WhatReadTheLayerReadsTheSum) {
   EXPECT_EQ(sum.block, 1);
 }
 
+TEST(Adapters, MagnitudesScaleWhatDropoutLeaves) {
+  const std::string v = "model.layers.0.self_attn.v_proj";
+  const model::Graph plain = small_model();
+  const model::Node& layer = plain.nodes[test::node_index(plain, v)];
+  for (const double rate : {0.0, 0.1}) {
+    config::Lora lora{2, 2, rate, {"v_proj"}};
+    lora.dora = true;
+    const model::Graph graph = adapted(lora);
+    const model::Parameter& magnitude = parameter(graph, v + ".lora_magnitude_vector");
+    EXPECT_EQ(magnitude.shape, (Shape{parameter(graph, v + ".weight").shape[0]}));
+    EXPECT_EQ(magnitude.init, model::Init::row_norms);
+    EXPECT_TRUE(magnitude.trainable && magnitude.adapter && !magnitude.decay);
+    const auto node = [&](const char* ending) { return graph.nodes[test::node_index(graph, v + ending)]; };
+    EXPECT_EQ(node(rate > 0 ? ".lora_output" : ".lora_magnitude").outputs, layer.outputs);
+    EXPECT_EQ(node("").inputs[1], layer.inputs[1]);
+    EXPECT_EQ(node("").inputs[0] == layer.inputs[0], rate == 0) << "the scaled product is of what is left";
+    if (rate == 0) continue;
+    EXPECT_EQ(node(".lora_taken").inputs[1], layer.inputs[1]);
+    EXPECT_EQ(model::layer_of(node(".lora_taken")), v);
+  }
+}
+
 TEST(Adapters, TargetsThatAreNoLayersAreNamed) {
   const auto message = [](std::vector<std::string> targets) {
     return refusal([&] { adapted({2, 2, 0, std::move(targets)}); });

@@ -1,4 +1,4 @@
-#include "plan/traffic.hpp"
+#include "plan/rates/traffic.hpp"
 
 #include <fmt/format.h>
 

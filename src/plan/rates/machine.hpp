@@ -6,6 +6,7 @@
 #include "config/deck.hpp"
 #include "kernel_interface/target.hpp"
 #include "layout/mesh.hpp"
+#include "plan/rates/rates.hpp"
 
 namespace ztrain::plan {
 
@@ -33,6 +34,7 @@ struct Machine {
   double launch = 0;             ///< seconds in which the host issues an op of the device
   int multiprocessors = 0;       ///< of a device; 0: unknown
   double computing_share = 1.0;  ///< of the multiprocessors, while communication takes the rest
+  Rates rates;
 };
 
 /// Returns "GPU" or "CPU".
@@ -47,6 +49,8 @@ int product_multiprocessors(int all, const MeshShape& mesh, const config::Device
 /// The machine that a deck describes; the H100's figures where the deck does not know. Bytes outside of the
 /// plan are the deck's wherever it gives them or the device's memory. The one place that reads [cluster] for
 /// planning. computing_share stays 1, because it depends on the mesh.
-Machine machine_of(const config::Deck& deck);
+/// machine: a machine file or preset in place of the deck's preset; "": none. ranks: of the job, on which the
+/// rates of a node depend; 0: not known.
+Machine machine_of(const config::Deck& deck, const std::string& machine = {}, int ranks = 0);
 
 }  // namespace ztrain::plan
