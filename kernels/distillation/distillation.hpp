@@ -16,7 +16,7 @@ template <class A>
 void teacher_sums(Exec& exec, Matrix<const A> logits, const Words& own, const Lesson& lesson,
                   Vector<double> sums);
 
-/// What becomes of the tokens of a chunk.
+/// Results for the tokens of a chunk.
 struct DistilledTokens {
   Vector<double> loss;    ///< [2], the sum of weight times loss, and the sum of weights
   Vector<double> report;  ///< [2], the sums of weight times CE and of weight times KL

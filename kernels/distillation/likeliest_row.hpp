@@ -55,7 +55,7 @@ struct LikeliestRow {
         if (below && (lowest < 0 || value > largest)) largest = value, lowest = word;
       }
       const double most = threads.maximum(largest);
-      // Of the threads that have the largest, the one with the lowest word.
+      // The thread with the lowest word wins among those that have the largest.
       const double none = -std::numeric_limits<double>::max();
       const double word = -threads.maximum(lowest >= 0 && largest == most ? -lowest : none);
       const bool is_word = word < -none;

@@ -58,8 +58,8 @@ class HeadLogits {
   std::shared_ptr<Gemm> product_;
 };
 
-/// What a teacher says of a chunk's tokens: words [tokens, words] of each, and the probabilities that it
-/// gives them, whose sum is 1, or 0 for a token without a teacher.
+/// A teacher's answer for a chunk's tokens: words [tokens, words], and the probabilities that it gives
+/// them, whose sum is 1, or 0 for a token without a teacher.
 struct Lesson {
   const std::int32_t* of_tokens = nullptr;
   const float* shares = nullptr;

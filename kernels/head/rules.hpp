@@ -7,7 +7,7 @@
 
 namespace ztrain::program {
 
-/// Of a way of a node that then becomes other ops: no op works so.
+/// Forbids a way to ops: a node that has it becomes other ops.
 inline bool never_allows(const Attributes&) {
   return false;
 }

@@ -15,7 +15,7 @@
 
 namespace ztrain::program {
 
-/// What a node's ops have in common.
+/// Operands that a node's ops share.
 struct Head {
   const std::string& name;
   HeadLossSplit split;
@@ -30,7 +30,7 @@ struct Chunk {
   std::int64_t begin, rows;
 };
 
-/// What a chunk leaves for its loss and gradients.
+/// Tensors that a chunk leaves for its loss and gradients.
 struct Logits {
   TensorId logits, sums;
 };

@@ -39,7 +39,7 @@ struct TokenValue {
   }
 };
 
-/// What the gradient of a row is a multiple of the weight by.
+/// Factors by which gradients of rows are multiples of the weight.
 struct RowCoefficients {
   const float* token_weights;  ///< from the first row's on
   const double* dnll;

@@ -84,7 +84,7 @@ void Teacher::take(std::int64_t place, const std::int32_t* words, const float* l
             teacher_key, path, place, words[w], logs[w]);
     sum += std::exp(static_cast<double>(logs[w]));
   }
-  // Of a token that the teacher was not asked for each word has the probability 1.
+  // Each word of a token that the teacher was not asked for has the probability 1.
   constexpr double rounding = 1e-3;
   REQUIRE(sum > 0 && sum < 1 + rounding,
           "{}: '{}' has no likelihoods of token {}, which data.train trains: its loss_mask, or --tokens, was "

@@ -15,7 +15,7 @@ namespace ztrain::data {
 /// Describes a source as a file of likelihoods does, at place 0. Reads the offsets of documents.
 LikelihoodSource likelihood_source(const Entry& entry, const config::Data& data);
 
-/// What a micro-batch is given of its tokens: words and shares [tokens, top_k].
+/// Words and shares [tokens, top_k] of a micro-batch's tokens.
 struct TaughtTokens {
   std::span<std::int32_t> words;
   std::span<float> shares;

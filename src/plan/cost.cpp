@@ -258,7 +258,7 @@ class Compiler {
   std::vector<program::Program> stages_;  ///< of a pipeline: a rank's of each
 };
 
-/// What is known before anything is compiled.
+/// Returns the cost as far as it is known before anything is compiled.
 Cost cost_to_compile(const Question& q, const std::vector<std::string>& more, const CostOptions& options) {
   Cost cost;
   if (options.any_batch) {

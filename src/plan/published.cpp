@@ -33,7 +33,7 @@ std::optional<Published> nearest_published(const Cost& c) {
   for (const toml::node& node : *table["row"].as_array()) {
     const toml::table& row = *node.as_table();
     const std::string device = row["device"].value_or(std::string());
-    if (!preset.starts_with(device) || !row.contains("tokens")) continue;
+    if (preset != device || !row.contains("tokens")) continue;
     if ((value_in(row, "precision.fp8") != "") != fp8 || (value_in(row, "lora.rank") != "") != adapters)
       continue;
     const Published p{row["source"].value_or(std::string()), row["parameters"].value_or(1.0),

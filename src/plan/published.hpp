@@ -16,7 +16,7 @@ struct Published {
   double tokens = 0;  ///< tokens/s and rank
 };
 
-/// The row of the same kind of device and precision that is nearest in parameters, ranks and length of the
+/// The row of the same preset of devices and precision that is nearest in parameters, ranks and length of the
 /// sequences, by their ratios. Nothing where none is within a factor of 4 in parameters, or no preset tells
 /// of the device.
 std::optional<Published> nearest_published(const Cost& cost);

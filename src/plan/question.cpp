@@ -36,7 +36,7 @@ config::Deck deck_of(const Question& q, const std::vector<std::string>& more) {
   config::Deck deck = load({});
   if (const std::string& machine = q.limits.machine.empty() ? deck.cluster.machine : q.limits.machine;
       !machine.empty()) {
-    // What the deck gives itself stays, but for the preset in whose place the user asks for another machine.
+    // Keys that the deck gives stay, but for the preset in whose place the user asks for another machine.
     std::vector<std::string> known = read_rates(machine).cluster;
     std::erase_if(known, [&](const std::string& setting) {
       const std::string key = setting.substr(0, setting.find('='));

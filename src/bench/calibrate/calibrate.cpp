@@ -78,7 +78,7 @@ double turns(int ranks, double cores) {
   return std::max(1.0, ranks / cores);
 }
 
-/// What steps take beside what was measured of their parts.
+/// Fits the time that steps take beside that of their parts.
 void fit_steps(const std::vector<DeckTimes>& decks, double turns, RatesOfNode& node) {
   std::vector<std::vector<double>> rows;
   std::vector<double> wanted;

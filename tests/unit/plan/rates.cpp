@@ -11,7 +11,9 @@
 
 #include "base/error.hpp"
 #include "plan/cost.hpp"
+#include "plan/published.hpp"
 #include "plan/rates/op_time.hpp"
+#include "plan/save_interval.hpp"
 #include "program/ops/emit.hpp"
 #include "tests/support/plan_decks.hpp"
 #include "tests/support/programs.hpp"
@@ -186,7 +188,37 @@ TEST_F(Decks, AStepIsThatOfTheSlowestRank) {
   EXPECT_NEAR(other.step.exposed - one.step.exposed, other.slowest, 1e-12);
 }
 
-/// What a sum over replicas works on is not taken for the next backward, which would wait for a slow network.
+TEST(PublishedSpeeds, AreThoseOfTheNearestJob) {
+  const auto nearest = [](const char* preset, std::int64_t parameters, const char* fp8) {
+    Cost c;
+    c.ranks = 8, c.parameters = parameters;
+    c.deck.cluster.preset = preset;
+    c.deck.precision.fp8 = fp8;
+    c.deck.data.sequence = 8192;
+    return nearest_published(c);
+  };
+  const auto near = nearest("h100-80gb", 8'030'000'000, "none");
+  ASSERT_TRUE(near.has_value());
+  EXPECT_EQ(near->source, "torchtitan 8B, 8 GPUs, eager") << "the first of those that are equally near";
+  EXPECT_EQ(near->tokens, 5762);
+  EXPECT_EQ(nearest("h100-80gb", 8'030'000'000, "tensorwise")->tokens, 8532) << "of products in 8 bits";
+  EXPECT_FALSE(nearest("h100-pcie-80gb", 8'030'000'000, "none").has_value()) << "another device";
+  EXPECT_FALSE(nearest("h100-80gb", 50'000, "none").has_value()) << "no model of such a size";
+}
+
+TEST(SaveIntervals, LoseLeast) {
+  Cost c;
+  c.ranks = 64, c.checkpoint_bytes = 800e9;
+  c.machine.ranks_per_node = 8;
+  c.machine.rates.nodes = {.between_failures = 8e6, .write = 2e9};
+  const SaveInterval s = save_interval(c);
+  EXPECT_DOUBLE_EQ(s.save, 50) << "8 nodes write 16 GB/s";
+  EXPECT_DOUBLE_EQ(s.failures, 1e6);
+  EXPECT_DOUBLE_EQ(s.best, 10'000);
+  EXPECT_DOUBLE_EQ(s.lost, 0.01);
+}
+
+/// The memory of a sum over replicas is not taken for the next backward, which would wait for a slow network.
 TEST_F(Decks, SumsOverReplicasRunBesideTheNextBackward) {
   const Cost cost = cost_of(question(
       4, 0,
