@@ -7,13 +7,26 @@
 # groups, for instance since it is compiled with definitions of its own.
 # A Release build does not optimise tests, since most of their time goes to the libraries; those of kernels have references
 # that compute much, and get -O2. Precompiled headers are shared by sources of one level and the same definitions.
-find_package(GTest REQUIRED)
-set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
+# With the mpiexec of another MPI library each rank would be a job of its own.
+execute_process(COMMAND ${MPIEXEC_EXECUTABLE} --version OUTPUT_VARIABLE mpiexec ERROR_VARIABLE mpiexec)
+if(MPIEXEC_EXECUTABLE AND (mpiexec MATCHES "Open MPI|OpenRTE|PRRTE" AND NOT ZTRAIN_OPEN_MPI OR mpiexec MATCHES "HYDRA" AND ZTRAIN_OPEN_MPI))
+  message(FATAL_ERROR "${MPIEXEC_EXECUTABLE} belongs to another MPI library than ${MPI_C_LIBRARIES}: name the right one by "
+    "-DMPIEXEC_EXECUTABLE=FILE, or do without tests by -DZTRAIN_TESTS=OFF")
+endif()
+if(ZTRAIN_OPEN_MPI)
+  set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none)
+else()
+  # MPICH's, and those of its descendants, start any number of ranks and bind none unless told to.
+  set(ZTRAIN_MPIRUN ${MPIEXEC_EXECUTABLE})
+endif()
 # Open MPI looks for networks at each start, and starts a daemon for a process without mpirun, which takes half a second;
 # tests stay on one machine and start hundreds of times. A rank that waits leaves its core to the tests beside it. Ranks that
 # are told to end have ended: mpirun would wait a second or two for them, in each failing run.
 set(ZTRAIN_TEST_ENVIRONMENT OMP_NUM_THREADS=1 OMPI_MCA_pml=ob1 OMPI_MCA_ess_singleton_isolated=1
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_odls_base_sigkill_timeout=0)
+if(NOT ZTRAIN_OPEN_MPI)
+  set(ZTRAIN_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
+endif()
 
 # A test that waits nearly all of its time. CTest starts such tests first, and one after the other, so that others always compute
 # beside them; at the end of all tests they would leave processors idle.

@@ -12,6 +12,7 @@
 #   ZTRAIN_MIN_NODES    how few nodes the job goes on with where others fail  (default: half of them; as many as it has: all or none)
 #   ZTRAIN_FAILURES     how often in a row ranks may crash or be killed within ten minutes of a start  (default: 1)
 #   ZTRAIN_GUARD        seconds between looks at whether this script's node is still there; 0: none  (default: 30)
+#   ZTRAIN_SITE         the cluster's profile (slurm/sites): variables of its network, and how ranks start in a container
 #   ZTRAIN_PREFLIGHT=1  look at the nodes first (slurm/preflight.sh); a job with bad ones requeues itself without them
 #
 # Ahead of the time limit (run.end_margin) the ranks save a checkpoint by themselves and end with status 75; SIGTERM, with
@@ -22,11 +23,15 @@
 # SLURM, by this script, or where its own node has failed by a guard on another (slurm/guard.sh).
 # Where a rank crashes or is killed, all are started again. A run that fails is not requeued, but where an audit names the nodes to
 # leave out (watchdog.audit_limit): its exit code is the job's. To stop and requeue a job by hand:
-# scancel --batch --signal=USR1 JOBID.
+# scancel --batch --signal=USR1 JOBID. A run that a file `stop` in its folder has ended is not requeued.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 script=slurm/launch.sh
+# shellcheck source=slurm/sites.sh
+source "$root/slurm/sites.sh"
+read_site
+enter_site
 # shellcheck source=slurm/ranks.sh
 source "$root/slurm/ranks.sh"
 # shellcheck source=slurm/requeue.sh
@@ -42,8 +47,13 @@ deck=$1
 shift
 [ -n "${SLURM_JOB_ID:-}" ] || die "not inside a SLURM job: submit one of the scripts in slurm/ with sbatch"
 [ -f "$deck" ] || die "$deck: no such deck (paths are relative to $PWD)"
-check_executable
+# This script cannot look at an executable in a container.
+[ ${#site_launch[@]} -gt 0 ] || check_executable
 find_launcher
+if [ ${#site_launch[@]} -gt 0 ]; then
+  [ "${start[0]}" = srun ] || die "mpirun does not enter the container of ZTRAIN_SITE=$ZTRAIN_SITE: leave ZTRAIN_MPI out"
+  start+=("${site_launch[@]}")
+fi
 whole_start=("${start[@]}")
 logs=${ZTRAIN_LOGS:-$PWD/${SLURM_JOB_NAME:-ztrain}-$SLURM_JOB_ID.ranks}
 mkdir -p "$logs" || die "$logs: the folder of the ranks' logs cannot be made; set ZTRAIN_LOGS to one that all nodes share"
@@ -55,7 +65,7 @@ echo "ztrain job $SLURM_JOB_ID, start $((restarts + 1)): ${SLURM_NTASKS:-?} rank
 
 if [ "${ZTRAIN_PREFLIGHT:-0}" = 1 ]; then
   bad=$logs/bad_nodes
-  "$root/slurm/preflight.sh" "$bad" || die "the nodes could not be looked at"
+  "$root/slurm/preflight.sh" "$bad" || die "the look at the nodes has failed"
   if [ -s "$bad" ]; then requeue "nodes are bad: $(paste -sd, "$bad")" "$(paste -sd, "$bad")"; fi
 fi
 
@@ -157,6 +167,11 @@ if [ "$code" != 0 ] && [ -n "$nodes" ] && [ "$stopping" = 0 ] && [ "$(state_of_j
 fi
 
 is_saved || exit "$code"
+# Somebody has made a file `stop` in the run's folder (src/train/run_end.cpp).
+if grep -q "/stop of .* is taken: the run saves and ends" "$said"; then
+  echo "$script: the run was asked to end by a file, and job $job is not requeued"
+  exit "$saved"
+fi
 # Whether a job that SLURM takes from its nodes comes back is for SLURM to say.
 if [ "$stopping" = 0 ] && [ "$(state_of_job)" != RUNNING ]; then exit "$saved"; fi
 requeue "state saved"

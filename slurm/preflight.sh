@@ -10,6 +10,7 @@
 #   ZTRAIN_LEAST_MEMORY       GB that must be free on a node                               (default: 1)
 #   ZTRAIN_LINK_MEBIBYTES     size of the all-reduces between nodes                        (default: 16)
 #   ZTRAIN_LEAST_LINK         share of the usual bandwidth below which a node is slow      (default: 0.5)
+#   ZTRAIN_ALLOW_TCP=1        data may go over TCP past Slingshot or InfiniBand              (default: that is a failure)
 #   ZTRAIN_LEAST_DISK         MB/s of writing below which a disk is slow                   (default: 20)
 #
 # ZTRAIN, ZTRAIN_MPI and ZTRAIN_ALLOW_CPU are those of slurm/launch.sh. Nothing of the deck is read.
@@ -51,6 +52,10 @@ if [ ! -s "$bad" ] && [ "${SLURM_NNODES:-1}" -gt 1 ]; then
   "${links[@]}" >"$work/links" 2>&1 || "${links[@]}" >"$work/links" 2>&1 || die "the links could not be measured:
 $(cat "$work/links")"
   cat "$work/links"
+  # Other nodes would not help, since all are alike in this. So a job ends here and is not requeued.
+  if grep -q '^slow network ' "$work/links" && [ "${ZTRAIN_ALLOW_TCP:-0}" != 1 ]; then
+    die "data go over TCP past a faster network (\"slow network\" above): set what is named there, or ZTRAIN_ALLOW_TCP=1"
+  fi
   sed -n 's/^slow node \([^:]*\): .*/\1/p' "$work/links" >>"$bad"
 fi
 

@@ -5,7 +5,7 @@
 set -euo pipefail
 logs=$1
 shift
-rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-0}}  # mpirun's ranks have SLURM's variables of its daemon
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}  # SLURM's variables of a rank of mpirun are those of its daemon
 
 allowed() {
   sed -n "s/^$1_allowed_list:[[:space:]]*//p" /proc/self/status

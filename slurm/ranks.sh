@@ -17,7 +17,7 @@ die() {
 }
 
 built_for_gpus() {
-  case $("$ztrain" --version 2>&1 || true) in *"built for cuda") ;; *) return 1 ;; esac
+  case $("$ztrain" --version 2>&1 || true) in *"built for cuda"*) ;; *) return 1 ;; esac
 }
 
 # Refuses an executable that is not there, or that leaves the job's GPUs idle.
@@ -57,7 +57,11 @@ Set ZTRAIN_MPI to the one that your MPI library supports, or to mpirun."
   fi
   # Every rank sees all GPUs of its node and takes the one of its place on the node, so none is bound here: GPUs that
   # see each other exchange data directly.
-  start=(srun --mpi="$plugin" --kill-on-bad-exit=1 --cpu-bind=cores)
+  # srun ends the step at once if a rank fails, and 300 seconds after the first rank has ended.
+  start=(srun --mpi="$plugin" --kill-on-bad-exit=1 --wait=300 --cpu-bind=cores)
+  [ -z "$gpus" ] || [ -z "${SLURM_GPUS_PER_TASK:-}" ] ||
+    echo "$script: warning: with --gpus-per-task=$SLURM_GPUS_PER_TASK each rank sees its own GPU alone, and NCCL may have no peer access" \
+      "(NVLink) to the others: ask for --gpus-per-node instead" >&2
   # srun does not take it from the job. Neighbouring ranks have neighbouring cores, as neighbouring GPUs have.
   cpus=$(cpus_per_rank)
   [ -z "$cpus" ] || start+=(--cpus-per-task="$cpus" --distribution=block:block)

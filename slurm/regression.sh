@@ -44,8 +44,11 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   set -- --ranks "${SLURM_NTASKS:-${SLURM_NNODES:-1}}" --nodes "${SLURM_NNODES:-1}" --out "$PWD/runs/regression-$SLURM_JOB_ID" "$@"
 else
   case " $*" in *" --ranks"*) ;; *) die "not inside a SLURM job: submit it with sbatch, or say --ranks N to start N with mpirun here" ;; esac
-  start=(mpirun --oversubscribe --bind-to none)
-  [ "$(id -u)" != 0 ] || start+=(--allow-run-as-root)
+  start=(mpirun)
+  if mpirun --version 2>&1 | grep -q "Open MPI"; then
+    start+=(--oversubscribe --bind-to none)
+    [ "$(id -u)" != 0 ] || start+=(--allow-run-as-root)
+  fi
   set -- --out "$root/runs/regression" "$@"
 fi
 exec python3 -B "$root/tools/regression/regression.py" --ztrain "$ztrain" --launcher "${start[*]}" "$@"

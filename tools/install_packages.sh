@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and plotting need, and nothing when all of them are there.
 # Works as root, or through sudo. Debian 12 or a release of the same package names.
-#   tools/install_packages.sh --slurm    also those of the tests on a SLURM cluster, daemons that a user need not have
+#   tools/install_packages.sh --tests    also installs what only tests need: SLURM's daemons, and MPICH beside Open MPI
 #   ZTRAIN_SKIP_INSTALL=1   installs nothing: for sites where modules or Spack provide the libraries
 set -euo pipefail
 
 packages=(
   # the build
-  g++ cmake ninja-build ccache pkg-config git
+  g++ cmake ninja-build ccache git
   # what the program links
   libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtrilinos-kokkos-dev libdnnl-dev libtomlplusplus-dev
   libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev liburing-dev
@@ -16,8 +16,9 @@ packages=(
   # plots, reading checkpoints, preparing data
   python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash zstd
 )
-# A SLURM cluster on one machine, of the test slurm/jobs, which is skipped without them.
-if [ "${1:-}" = --slurm ]; then packages+=(slurm-wlm munge iproute2); fi
+# The test slurm/jobs starts a SLURM cluster on this machine, and is skipped without these packages. The preset `site` needs MPICH.
+# Debian's mpicc and mpirun stay those of Open MPI.
+if [ "${1:-}" = --tests ]; then packages+=(slurm-wlm munge iproute2 mpich libmpich-dev libhdf5-mpich-dev); fi
 
 if [ "${ZTRAIN_SKIP_INSTALL:-0}" = 1 ]; then exit 0; fi
 

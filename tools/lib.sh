@@ -36,8 +36,12 @@ fi
 
 # mpi_ranks N: fills the array mpirun with a launcher for N ranks on this machine.
 mpi_ranks() {
-  mpirun=(mpirun -np "$1" --oversubscribe)
-  if [ "$(id -u)" = 0 ]; then mpirun+=(--allow-run-as-root); fi
+  mpirun=(mpirun -np "$1")
+  # Other MPI libraries start as many ranks as they are told, also for root, and do not know these options.
+  if mpirun --version 2>&1 | grep -q "Open MPI"; then
+    mpirun+=(--oversubscribe)
+    if [ "$(id -u)" = 0 ]; then mpirun+=(--allow-run-as-root); fi
+  fi
   # Ranks that share a core must not be bound to one each.
   if [ "$cores" -ge 2 ] && [ "$cores" -ge "$1" ]; then mpirun+=(--bind-to core); else mpirun+=(--bind-to none); fi
 }

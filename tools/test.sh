@@ -9,8 +9,14 @@ exec </dev/null
 
 failed=()
 
+# any WORD...: prints a regular expression that matches each of these words.
+any() {
+  local IFS="|"
+  echo "$*"
+}
+
 phase "Packages"
-tools/install_packages.sh --slurm
+tools/install_packages.sh --tests
 # Where there is a CUDA toolkit, the sources that need nothing else are compiled too.
 if command -v nvcc >/dev/null; then
   tools/install_cuda_headers.sh || echo "The sources that use cuDNN are not compiled in this run."
@@ -41,14 +47,19 @@ echo "Seconds of each test:"
 sed -n 's/.*<testcase name="\([^"]*\)".* time="\([^"]*\)".*/\2 \1/p' build/ci/tests.xml | sort -rn
 
 # Without -march=native other code is compiled, and a copied executable has to run on other processors. Each source is compiled
-# by itself here, as by the preset cpu: in groups a source may have from another what it does not include.
+# by itself here, as by the preset cpu: in groups a source may have from another what it does not include. The libraries are
+# those of a site without Debian, with MPICH and without liburing.
 if [ $# = 0 ]; then
+  ranks=(comm comm_in_flight mesh agree checkpoint checkpoint_neighbours strategies tied_stages)
+  alone=(kernels_products kernels_heavy kernels_attention nvme_store)
   phase "Build for any x86-64"
-  cmake --preset portable
-  cmake --build --preset portable --target ztrain unit_kernels_products unit_kernels_heavy unit_kernels_attention
+  rm -rf build/site-prefix
+  tools/site_prefix.sh build/site-prefix
+  cmake --preset site
+  cmake --build --preset site --target ztrain "${alone[@]/#/unit_}" "${ranks[@]/#/mpi_}"
   phase "Tests of that build"
-  ctest --preset portable -j6 --output-on-failure \
-    -R '^(unit/kernels_(products|heavy|attention)(/.*)?|regress/instruction_sets)$' || failed+=("tests for any x86-64")
+  unit="unit/($(any "${alone[@]}"))(/.*)?" mpi="mpi/($(any "${ranks[@]}"))/np[23]|mpi/(mesh|agree)/np4"
+  ctest --preset site -j6 --output-on-failure -R "^($unit|$mpi|regress/instruction_sets)$" || failed+=("tests for any x86-64")
 fi
 
 print_times

@@ -172,7 +172,7 @@ class ForCombination {
  private:
   template <class... T>
   void all(std::tuple<T...>*) {
-    (of_types<T>(static_cast<optim::Rules*>(nullptr)), ...);
+    (of_types<T>(static_cast<optim::StepRules*>(nullptr)), ...);
   }
 
   template <class T, class... Rule>

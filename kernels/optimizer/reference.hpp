@@ -46,6 +46,13 @@ inline void lion(OptimizerElement& e, double g, const optim::Settings& o, double
   m = o.beta2 * m + (1 - o.beta2) * g;
 }
 
+/// The first half of a step of muon: the value becomes what is orthogonalised.
+inline void muon(OptimizerElement& e, double g, const optim::Settings& o) {
+  double& buffer = e.states[0];
+  buffer = o.momentum * buffer + (1 - o.momentum) * g;
+  e.value = o.nesterov ? (1 - o.momentum) * g + o.momentum * buffer : buffer;
+}
+
 /// One step of a rule without coded states.
 inline void optimizer_step(std::string_view rule, OptimizerElement& e, double gradient, const StepScalars& s,
                            const optim::Settings& o, const optim::Group& group) {
@@ -59,6 +66,10 @@ inline void optimizer_step(std::string_view rule, OptimizerElement& e, double gr
     sgd(e, g + group.weight_decay * e.value, o, lr);
   } else if (rule == "lion") {
     lion(e, g, o, lr, group.weight_decay);
+  } else if (rule == "muon") {
+    muon(e, g, o);
+  } else if (rule == "muon_move") {  // the gradient is the orthogonalised update
+    e.value = (1 - lr * group.weight_decay) * e.value - lr * gradient;
   } else {
     throw std::logic_error("no reference for this rule");
   }

@@ -21,6 +21,7 @@
 #include "kernels/launch/exec.hpp"
 #include "runtime/session/launcher.hpp"
 #include "runtime/session/limits.hpp"
+#include "runtime/session/mpi_library.hpp"
 #include "runtime/session/session.hpp"
 #include "telemetry/console.hpp"
 #include "telemetry/watchdog.hpp"
@@ -168,7 +169,8 @@ class RankConsole {
 };
 
 int version() {
-  fmt::print("ztrain {}, built for {}\n", ZTRAIN_VERSION, name_of(build_target()));
+  fmt::print("ztrain {}, built for {}, with {} and {} for NVMe drives\n", ZTRAIN_VERSION,
+             name_of(build_target()), runtime::mpi_library(), ZTRAIN_NVME);
   if (std::fflush(stdout) == 0) return 0;
   std::perror("ztrain: cannot write to stdout");
   return 1;

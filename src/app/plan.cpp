@@ -14,7 +14,7 @@
 #include "base/json.hpp"
 #include "config/text/load.hpp"
 #include "files/file.hpp"
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 #include "plan/setup.hpp"
 #include "plan/trace/planned.hpp"
 #include "plan/zero_paper.hpp"

@@ -26,7 +26,7 @@ json to_json(const Catalog& catalog) {
   json states = json::array(), parameters = json::array();
   for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
   for (const auto& p : catalog.parameters)
-    parameters.push_back({p.name, p.shape, p.frozen, p.begins, p.elsewhere});
+    parameters.push_back({p.name, p.shape, p.frozen, p.begins, p.elsewhere, p.by_matrix});
   return {states, parameters};
 }
 
@@ -36,7 +36,7 @@ Catalog from_json(const json& text) {
     catalog.states.push_back({state[0].get<std::string>(), state[1].get<std::int64_t>()});
   for (const auto& p : text[1])
     catalog.parameters.push_back({p[0].get<std::string>(), p[1].get<Shape>(), p[2].get<bool>(),
-                                  p[3].get<std::vector<std::int64_t>>(), p[4].get<bool>()});
+                                  p[3].get<std::vector<std::int64_t>>(), p[4].get<bool>(), p[5].get<bool>()});
   return catalog;
 }
 

@@ -18,6 +18,7 @@
 #include "checkpoint/verify.hpp"
 #include "config/hf/starting_point.hpp"
 #include "files/file.hpp"
+#include "files/lustre.hpp"
 #include "files/posix_file.hpp"
 
 namespace ztrain::checkpoint {
@@ -229,12 +230,14 @@ bool remove_unfinished(const fs::path& folder, std::int64_t step) {
 void require_room(const fs::path& unfinished, std::int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(unfinished, error);
-  if (error || space.capacity == 0) return;  // some file systems do not tell their space
-  REQUIRE(static_cast<std::uintmax_t>(bytes) <= space.available,
+  const bool unknown = error || space.capacity == 0;  // some file systems do not tell their space
+  REQUIRE(unknown || static_cast<std::uintmax_t>(bytes) <= space.available,
           "{}: No space left on device: a checkpoint takes {} and there is room for {}: make room, or set "
           "checkpoint.folder to another file system",
           unfinished.string(), format_bytes(static_cast<double>(bytes)),
           format_bytes(static_cast<double>(space.available)));
+  require_quota(unfinished, bytes, quota_left(unfinished, is_lustre(unfinished)), "a checkpoint",
+                "set checkpoint.folder to another file system");
 }
 
 std::string publish(const fs::path& folder, std::int64_t step) {

@@ -28,7 +28,7 @@ void begin_snapshot(const std::filesystem::path& folder, std::int64_t step);
 /// somebody had removed it before.
 bool remove_unfinished(const std::filesystem::path& folder, std::int64_t step);
 
-/// Throws Error if the folder's file system says that it has no room for this many bytes.
+/// Throws Error if the folder's file system, or a quota there, has no room for this many bytes.
 void require_room(const std::filesystem::path& unfinished, std::int64_t bytes);
 
 /// Syncs step_<step>.tmp and gives it its final name. A checkpoint with that name becomes step_<step>.old,

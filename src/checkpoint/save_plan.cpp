@@ -31,6 +31,7 @@ void require_same(const ParameterEntry& a, const ParameterEntry& b) {
   REQUIRE(a.shape == b.shape, "{} has shape {} on one rank and {} on another", a.name, to_string(a.shape),
           to_string(b.shape));
   REQUIRE(a.frozen == b.frozen, "{} is frozen on one rank and trained on another", a.name);
+  REQUIRE(a.by_matrix == b.by_matrix, "{} is stepped by matrices on one rank alone", a.name);
   REQUIRE(a.begins == b.begins, "ranks disagree on how {} is cut over the tensor axis", a.name);
 }
 
@@ -208,7 +209,7 @@ Catalog catalog_of(const Layout& layout, std::span<const StateForm> states) {
   // This rank knows nothing of parameters on other stages of the pipeline; see merge().
   for (const ParameterShape& p : layout.parameters())
     catalog.parameters.push_back(
-        {p.name, p.shape, !p.trainable, p.slice.begins, !p.trainable && !held.contains(p.unit)});
+        {p.name, p.shape, !p.trainable, p.slice.begins, !p.trainable && !held.contains(p.unit), p.by_matrix});
   return catalog;
 }
 

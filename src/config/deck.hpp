@@ -32,6 +32,7 @@ struct Data {
   std::string long_documents;   ///< truncate | split | drop
   std::int64_t max_documents = 0;  ///< documents in one sequence; 0: no limit
   std::int64_t sequence = 0;       ///< tokens per sequence
+  std::string stage;               ///< folder of each node's own drive for copies of the files; "": none
 };
 
 struct Model {
@@ -241,10 +242,11 @@ struct ParameterGroup {
 };
 
 struct Optimizer {
-  std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit
+  std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit | muon
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0;
-  double momentum = 0;  ///< for sgd
+  double momentum = 0;  ///< for sgd and muon
   bool nesterov = false;
+  std::string muon_scale;              ///< spectral | rms: muon's factor for the shape of a matrix
   bool during_backward = false;        ///< whether each unit is stepped as soon as its gradient is there
   std::vector<std::string> no_decay;   ///< globs of parameter names
   std::vector<ParameterGroup> groups;  ///< the last match counts

@@ -199,7 +199,7 @@ void warn_of_vocabulary(Datasets& sets, const std::vector<Entry>& entries) {
 }  // namespace
 
 Reader reader_of(const config::Deck& deck) {
-  return {deck.model.vocab_size, deck.model.origin};
+  return {deck.model.vocab_size, deck.model.origin, deck.data.stage};
 }
 
 std::int64_t vocabulary_of(const config::Deck& deck) {

@@ -103,6 +103,14 @@ void Handle::reset() {
   id_ = -1;
 }
 
+Handle access_without_locks() {
+  Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+#if H5_VERSION_GE(1, 10, 7)
+  if (access) H5Pset_file_locking(access, false, true);
+#endif
+  return access;
+}
+
 Opened open_dataset(hid_t file, const char* name) {
   std::string linked_to;
   const Handle how(H5Pcreate(H5P_DATASET_ACCESS), H5Pclose);

@@ -44,6 +44,10 @@ class Handle {
   herr_t (*close_)(hid_t) = nullptr;
 };
 
+/// Returns the properties that open a file for reading without a file lock. Some parallel file systems refuse
+/// locks, and a reader need not know those of others. Under the lock of the library.
+Handle access_without_locks();
+
 /// A dataset, none where nothing has that name, and what is wrong with it ("is a virtual dataset, ..."). All
 /// its bytes must be in the file itself: what leads into other files, which may be anything, is not followed.
 /// Under the lock.

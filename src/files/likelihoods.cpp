@@ -74,7 +74,7 @@ LikelihoodFile::LikelihoodFile(const std::string& path, const std::string& key)
     : path_(path), key_(key), file_((require_readable(path, key), path)) {
   const Quiet quiet;
   const Guard guard(path_, Guard::for_opening);
-  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access_without_locks()), H5Fclose);
   REQUIRE(file, "{}: '{}' cannot be opened as an HDF5 file: it is none, or is truncated", key, path);
   read_header(file);
   const Root root{file, key_, path_};

@@ -23,15 +23,14 @@ struct HeldState {
   }
 };
 
-std::vector<HeldState> states_of(const program::UnitState& unit,
-                                 const std::vector<optim::StateInfo>& optimizer, const WeightForm& form) {
+std::vector<HeldState> states_of(const program::UnitState& unit, const WeightForm& form) {
   std::vector<HeldState> states{
       {form.any() ? "codes of weights" : "weights", unit.parameters.whole, 1, form}};
   if (unit.computed.whole != unit.parameters.whole)
     states.push_back({"8-bit codes of weights", unit.computed.whole});
   if (unit.separate_master) states.push_back({"master weights", unit.master.whole});
   for (std::size_t i = 0; i < unit.optimizer.size(); ++i)
-    states.push_back({optimizer[i].name, unit.optimizer[i].whole, optimizer[i].granule});
+    states.push_back({unit.states[i].name, unit.optimizer[i].whole, unit.states[i].granule});
   return states;
 }
 
@@ -82,8 +81,7 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
   std::vector<std::byte> copy;
   for (const FlatUnit& unit : job.layout.units()) {
     const WeightForm form = form_of(job, unit);
-    for (const HeldState& state :
-         states_of(job.tensors.units[at(unit.unit)], job.tensors.optimizer_states, form)) {
+    for (const HeldState& state : states_of(job.tensors.units[at(unit.unit)], form)) {
       const program::Tensor& tensor = program.tensor(state.tensor);
       const std::int64_t item = size_of(tensor.dtype);
       const bool whole = tensor.bytes() == state.bytes(unit.elements(), item);

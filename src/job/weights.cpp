@@ -194,8 +194,8 @@ void each_state(const Program& program, const program::JobTensors& tensors, bool
     if (unit.quantized) continue;  // it is made anew at every start
     tell("model", unit.master.slice, 1);
     if (!optimizer || unit.optimizer.empty()) continue;  // a frozen unit has none
-    for (std::size_t i = 0; i < tensors.optimizer_states.size(); ++i) {
-      const optim::StateInfo& info = tensors.optimizer_states[i];
+    for (std::size_t i = 0; i < unit.states.size(); ++i) {
+      const optim::StateInfo& info = unit.states[i];
       tell("optimizer/" + info.name, unit.optimizer[i].slice, info.granule);
     }
   }

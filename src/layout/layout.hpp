@@ -32,6 +32,7 @@ struct ParameterShape {
   int other_rank = -1;     ///< of the pipeline, that has the same part of it; -1: none
   int joined = -1;         ///< the first of the parameters that it follows without a gap; -1: none
   bool quantized = false;  ///< it is kept in 4 or 8 bits, so no checkpoint holds it
+  bool by_matrix = false;  ///< the optimizer steps whole matrices of it
 };
 
 /// One parameter's place in its unit's flat range. Offsets and counts in elements.

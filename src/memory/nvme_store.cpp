@@ -20,10 +20,12 @@ constexpr double slow = 100e6;  ///< bytes per second below which drives are har
 
 std::unique_ptr<NvmeCarrier> make_carrier(const NvmeOptions& options, NvmeWork& work, NvmeSteps steps,
                                           NvmeSystem& system, std::string& refused) {
-  int error = system.allow_ring();
-  auto ring = error == 0 ? make_nvme_ring(work, steps, options.depth, error) : nullptr;
+  std::string why;
+  const int error = system.allow_ring();
+  if (error != 0) why = std::strerror(error);
+  auto ring = error == 0 ? make_nvme_ring(work, steps, options.depth, why) : nullptr;
   if (ring != nullptr) return ring;
-  refused = fmt::format("no io_uring: {}", std::strerror(error));
+  refused = "no io_uring: " + why;
   return make_nvme_threads(work, steps, options.threads);
 }
 

@@ -77,6 +77,8 @@ struct Parameter {
   /// Of the pipeline: it uses the parameter too (tied embeddings), and both have it; -1: none.
   int other_rank = -1;
   bool decay = true;  ///< takes weight decay: matrices do, norms and biases do not
+  /// The optimizer steps whole matrices of its last two dims (muon); set by a pass over the graph.
+  bool by_matrix = false;
   /// The first of the parameters that it must lie beside, in their order, since one product takes them all
   /// (program/passes/join_products.hpp); -1: none.
   int joined = -1;
@@ -108,6 +110,7 @@ struct Unit {
   bool coded = false;       ///< all its parameters are computed with as 8-bit codes
   int other_rank = -1;      ///< as of all its parameters
   WeightForm form{};        ///< as of all its parameters
+  bool by_matrix = false;   ///< as of all its parameters
 };
 
 /// Values of a mixture of experts from which a step's numbers are made. A step keeps them for every

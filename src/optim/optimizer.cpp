@@ -10,9 +10,17 @@
 namespace ztrain::optim {
 namespace {
 
+template <class R>
+constexpr std::string_view others_of() {
+  if constexpr (requires { R::others; })
+    return R::others;
+  else
+    return "";
+}
+
 template <class... R>
 std::vector<Info> infos(std::tuple<R...>*) {
-  return {{R::name, R::doc, R::whole, R::states}...};
+  return {{R::name, R::doc, R::whole, R::states, others_of<R>()}...};
 }
 
 }  // namespace
@@ -23,7 +31,8 @@ const std::vector<Info>& table() {
 }
 
 const Info& find(std::string_view name) {
-  for (const Info& info : table())
+  static const std::vector<Info> rows = infos(static_cast<StepRules*>(nullptr));
+  for (const Info& info : rows)
     if (info.name == name) return info;
   fail("'{}' is not an optimizer; legal: {}", name, fmt::join(names(), ", "));
 }

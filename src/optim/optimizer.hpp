@@ -13,7 +13,8 @@
 // where A is float, or double for fp64 parameters. gradient is the summed one: step applies
 // gradient_multiplier. The states have the type of precision.moments, and step is called with as many of them
 // (at most two) as states() returns. A rule whose states are stored as codes names its Codecs instead of a
-// step, and the rule that steps what they decode to (adamw_8bit.hpp).
+// step, and the rule that steps what they decode to (adamw_8bit.hpp). A rule of whole matrices names the rule
+// of all other parameters, `others`, and its step has two halves (muon.hpp).
 
 #include <cstdint>
 #include <optional>
@@ -54,6 +55,8 @@ struct Info {
   Whole whole = Whole::element;  ///< what of a parameter one rank has to step
   /// Throws Error if the settings contradict each other.
   std::vector<StateInfo> (*states)(const Settings&);
+  /// Rule of parameters that are no matrices of hidden layers; "": this rule steps all parameters.
+  std::string_view others;
 };
 
 /// Elements that an item with a granule above 1 covers. It is the quantum on which parameters start and
@@ -62,7 +65,7 @@ inline constexpr std::int64_t block = 256;
 
 const std::vector<Info>& table();
 
-/// Returns the optimizer of this name. Throws Error that lists the known ones.
+/// Returns the rule of this name, in StepRules (rules.hpp). Throws Error that lists the known ones.
 const Info& find(std::string_view name);
 
 std::vector<std::string> names();

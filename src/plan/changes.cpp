@@ -91,12 +91,26 @@ std::vector<Change> early_rows(const config::Deck& deck) {
              "gradients go as units are stepped during backward; a step that is not finite ends the run")};
 }
 
+/// Returns the schedules that hold less, as far as the model has layers for their stages.
+std::vector<Change> schedule_rows(const config::Deck& deck) {
+  std::vector<Change> rows{
+      {{"pipeline.schedule=1f1b"}, Effect::rounding, "few micro-batches' activations, no late gradients"}};
+  const config::PipelineParallel& p = deck.pipeline;
+  const bool two_stages = p.layers.empty() && (p.stages_per_rank == 0 || p.stages_per_rank == 2);
+  if (!two_stages || 2 * deck.mesh.pipeline > deck.model.num_hidden_layers) return rows;
+  rows.push_back({{"pipeline.schedule=v-half"},
+                  Effect::rounding,
+                  "half of the activations of 1f1b's first rank; late gradients of weights"});
+  rows.push_back({{"pipeline.schedule=v-min"},
+                  Effect::rounding,
+                  "a third of the activations of 1f1b's first rank; more waiting"});
+  return rows;
+}
+
 std::vector<Change> pipeline_rows(const config::Deck& deck) {
   const std::string& name = deck.pipeline.schedule;
   if (deck.mesh.pipeline == 1) return {};
-  const Change plain{{"pipeline.schedule=1f1b"},
-                     Effect::rounding,
-                     "fewest micro-batches' activations and late gradients; more waiting"};
+  std::vector<Change> rows = schedule_rows(deck);
   const auto late = [](const program::Turn& turn) {
     return turn.kind == program::TurnKind::backward_weights;
   };
@@ -104,14 +118,14 @@ std::vector<Change> pipeline_rows(const config::Deck& deck) {
     const program::Schedule schedule = program::find_schedule(name);
     if (std::ranges::none_of(schedule.turns({.micro_batches = 2, .ranks = 2, .chunks = schedule.chunks}),
                              late))
-      return {plain};
+      return rows;
   }
-  return {plain,
-          {{"sharding.gradient_accumulation=no_sync"},
-           Effect::rounding,
-           "one gradient of all blocks, where late ones would each wait for their reduction"},
-          frugal({"pipeline.late_weights=kept"}, Effect::none,
-                 "gradients of weights at once where what they are made of is recomputed")};
+  rows.push_back({{"sharding.gradient_accumulation=no_sync"},
+                  Effect::rounding,
+                  "one gradient of all blocks; late ones would each wait for their reduction"});
+  rows.push_back(frugal({"pipeline.late_weights=kept"}, Effect::none,
+                        "gradients of weights at once if their inputs are recomputed"));
+  return rows;
 }
 
 /// Only where there is room for a copy of the state.

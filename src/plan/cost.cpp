@@ -16,6 +16,7 @@
 #include "model/family.hpp"
 #include "plan/setup.hpp"
 #include "program/passes/final_passes.hpp"
+#include "program/passes/matrix_step.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -76,14 +77,16 @@ class Compiler {
         graph_(training_graph(cost.deck)),
         spec_(with_stages(graph_, job_spec(cost.deck, cost.machine.target))) {
     spec_.proven = options.proven;
-    std::int64_t saved = 0;
+    std::int64_t saved = 0, by_matrix = 0;
+    program::mark_matrices(graph_, spec_.optimizer);
     for (const model::Parameter& p : graph_.parameters) {
       saved += p.form.any() ? 0 : elements(p.shape);
+      by_matrix += p.by_matrix ? elements(p.shape) : 0;
       cost.parameters += elements(p.shape);
       cost.trained += p.trainable ? elements(p.shape) : 0;
     }
     cost.active = graph_.active_parameters();
-    cost.checkpoint_bytes = checkpoint_bytes(cost.deck, saved, cost.trained);
+    cost.checkpoint_bytes = checkpoint_bytes(cost.deck, saved, {cost.trained, by_matrix});
     cost.mesh = spec_.mesh;
     Machine& machine = cost.machine;
     const int left = product_multiprocessors(machine.multiprocessors, cost.mesh, cost.deck.device);

@@ -109,23 +109,35 @@ std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks) {
   return 2 * (own + before) + (before > 0 ? 2 * snapshot_part * ranks : 0);
 }
 
-double optimizer_bytes_of(const config::Deck& d) {
+double optimizer_bytes_of(const config::Deck& d, bool by_matrix) {
   const config::Optimizer& o = d.optimizer;
   const config::Precision& p = d.precision;
   double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
-  for (const optim::StateInfo& state :
-       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
+  const optim::Info& named = optim::find(o.name);
+  const optim::Info& rule = by_matrix || named.others.empty() ? named : optim::find(named.others);
+  for (const optim::StateInfo& state : rule.states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
     bytes +=
         static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
   return bytes;
 }
 
-double checkpoint_bytes(const config::Deck& d, std::int64_t parameters, std::int64_t trained) {
+Trained trained_of(const Layout& layout) {
+  Trained trained;
+  for (const ParameterShape& p : layout.parameters()) {
+    trained.all += p.trainable ? elements(p.shape) : 0;
+    trained.by_matrix += p.by_matrix ? elements(p.shape) : 0;
+  }
+  return trained;
+}
+
+double checkpoint_bytes(const config::Deck& d, std::int64_t parameters, const Trained& trained) {
   const config::Precision& p = d.precision;
   const double separate = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.parameters));
-  const auto some = static_cast<double>(trained),
-             all = config::saves_frozen(d) ? static_cast<double>(parameters) : some;
-  return all * static_cast<double>(size_of(p.parameters)) + some * (optimizer_bytes_of(d) - separate);
+  const auto some = static_cast<double>(trained.all),
+             all = config::saves_frozen(d) ? static_cast<double>(parameters) : some,
+             others = static_cast<double>(trained.all - trained.by_matrix);
+  return all * static_cast<double>(size_of(p.parameters)) - some * separate +
+         (some - others) * optimizer_bytes_of(d, true) + others * optimizer_bytes_of(d, false);
 }
 
 std::int64_t staging_bytes(const std::vector<const Program*>& programs) {

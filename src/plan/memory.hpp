@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/deck.hpp"
+#include "layout/layout.hpp"
 #include "program/ir/program.hpp"
 
 namespace ztrain::plan {
@@ -46,13 +47,20 @@ std::int64_t copied_bytes(const RankMemory& memory);
 /// ranks have in their hands while they send.
 std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
 
-/// Master weights beside the parameters, and optimizer states, of a parameter that is trained.
-double optimizer_bytes_of(const config::Deck& deck);
+/// Bytes per trained parameter of master weights beside the parameters, and of optimizer states. by_matrix:
+/// the parameter is in a matrix of a hidden layer, which muon steps (optim::Info::others).
+double optimizer_bytes_of(const config::Deck& deck, bool by_matrix = true);
+
+/// Numbers of trained parameters: all, and those that are stepped by whole matrices.
+struct Trained {
+  std::int64_t all = 0, by_matrix = 0;
+};
+Trained trained_of(const Layout& layout);
 
 /// A checkpoint that holds so many parameters, from all ranks together: trained ones as their masters are,
 /// with the optimizer's states, the others as they are computed with where checkpoints hold them
 /// (config::saves_frozen).
-double checkpoint_bytes(const config::Deck& deck, std::int64_t parameters, std::int64_t trained);
+double checkpoint_bytes(const config::Deck& deck, std::int64_t parameters, const Trained& trained);
 
 /// Pinned host memory that the Programs' collectives are copied through where MPI cannot reach the device's:
 /// for each stream as much as its largest takes.

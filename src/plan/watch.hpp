@@ -39,7 +39,7 @@ class Watch {
   std::int64_t take(std::int64_t wanted) const {
     const std::int64_t given = late() ? 0 : std::min(wanted, left_);
     left_ -= given;
-    if (given < wanted && ended_ == Ended::not_early) ended_ = late() ? Ended::by_clock : Ended::by_count;
+    if (given < wanted) leave_some();
     return given;
   }
   /// Whether the time is up: then what was taken is left, too. By any thread.
@@ -49,7 +49,10 @@ class Watch {
     return late;
   }
   std::int64_t left() const { return left_; }
-  void take_no_more() const { left_ = 0; }
+  /// Notes that something is left untried.
+  void leave_some() const {
+    if (ended_ == Ended::not_early) ended_ = late() ? Ended::by_clock : Ended::by_count;
+  }
   Ended ended() const { return ended_; }
   /// A silent one for as much time as is left, over as many candidates, which do not count here.
   Watch part(std::int64_t candidates) const { return Watch(candidates, std::max(0.0, seconds_ - elapsed())); }

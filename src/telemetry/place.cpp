@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -18,6 +19,7 @@
 #include "base/error.hpp"
 #include "base/host_threads.hpp"
 #include "base/json.hpp"
+#include "base/launchers.hpp"
 
 namespace ztrain::telemetry {
 
@@ -60,17 +62,18 @@ bool is_stopped(char state) {
   return state == 'T' || state == 't';
 }
 
-/// Returns the rank that a launcher has given the process, or "" if no launcher started it. mpirun's
-/// variables come first, because its ranks also have those of the srun that started mpirun's daemon.
+/// Returns the rank that a launcher has given the process, or "" if no launcher started it.
 std::string rank_of_process(int process) {
   std::ifstream file(fmt::format("/proc/{}/environ", process), std::ios::binary);
-  std::map<std::string, std::string> found;
+  std::map<std::string, std::string, std::less<>> found;
   for (std::string variable; std::getline(file, variable, '\0');)
     if (const std::size_t equals = variable.find('='); equals != std::string::npos)
       found[variable.substr(0, equals)] = variable.substr(equals + 1);
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const auto it = found.find(name); it != found.end()) return it->second;
-  return "";
+  const std::optional<Started> started = started_by([&](std::string_view name) {
+    const auto it = found.find(name);
+    return it == found.end() ? std::nullopt : std::optional(it->second);
+  });
+  return started ? started->rank : "";
 }
 
 /// Describes a rank that has not answered.

@@ -1,11 +1,15 @@
 #include "train/output_folder.hpp"
 
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <utility>
 
@@ -23,6 +27,15 @@ dev_t disk_of(const std::filesystem::path& path) {
   std::filesystem::path there = std::filesystem::absolute(path);
   while (::stat(there.c_str(), &status) != 0 && there.has_relative_path()) there = there.parent_path();
   return status.st_dev;
+}
+
+std::string name_of_user(uid_t user) {
+  std::array<char, 4096> texts{};
+  struct passwd entry {};
+  struct passwd* found = nullptr;
+  if (::getpwuid_r(user, &entry, texts.data(), texts.size(), &found) != 0 || found == nullptr)
+    return fmt::format("uid {}", user);
+  return fmt::format("{} (uid {})", found->pw_name, user);
 }
 
 }  // namespace
@@ -95,6 +108,20 @@ HeldFolder hold(const std::filesystem::path& folder, const char* key, const std:
     }
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
+}
+
+std::vector<FileRequest> take_requests(const std::filesystem::path& folder) {
+  std::vector<FileRequest> taken;
+  for (const auto& [name, signal] : {std::pair{save_name, SIGUSR2}, {stop_name, SIGUSR1}}) {
+    const std::filesystem::path path = folder / name;
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    const int error = ::unlink(path.c_str()) == 0 ? 0 : errno;
+    if (error == ENOENT) continue;  // Its maker has removed the file.
+    taken.push_back(
+        {path.string(), name_of_user(status.st_uid), signal, error == 0 ? "" : text_of_errno(error)});
+  }
+  return taken;
 }
 
 std::string move_aside(const std::filesystem::path& folder, std::int64_t step, const std::string& suffix,

@@ -1,5 +1,6 @@
 #pragma once
-// Prepares the folders that a run writes to before it starts.
+// Prepares the folders that a run writes to before it starts, and finds the files by which people ask for
+// something there.
 
 #include <sys/types.h>
 
@@ -9,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "files/posix_file.hpp"
 
@@ -18,6 +20,8 @@ namespace ztrain::train {
 constexpr const char *lock_name = ".lock", *probe_name = ".ztrain_write_test",
                      *resolved_deck_name = "deck.resolved.toml", *places_name = ".places",
                      *timeline_name = "timeline.json", *trace_folder_name = "trace";
+/// Names of files that others make there: the run saves, or saves and ends.
+constexpr const char *save_name = "save", *stop_name = "stop";
 
 /// Creates a folder and proves that files can be written in it. Errors name `key`, which the user set. Throws
 /// Error.
@@ -55,6 +59,15 @@ struct Patience {
 };
 HeldFolder hold(const std::filesystem::path& folder, const char* key, const std::string& host,
                 const Patience& patience);
+
+/// A file that somebody has made to ask the run for something, and that is removed by now.
+struct FileRequest {
+  std::string path, owner;  ///< owner: "bob (uid 1000)"
+  int signal = 0;           ///< the signal that asks for the same
+  std::string why_kept;     ///< why it could not be removed; else ""
+};
+/// Removes the files `save` and `stop` of a folder and returns them. Anything else of these names is left.
+std::vector<FileRequest> take_requests(const std::filesystem::path& folder);
 
 /// Writes a file with this content. Throws Error.
 void write_text(const std::filesystem::path& path, const std::string& text, const char* key);

@@ -21,6 +21,9 @@
 #include "kernel_interface/step_scalars.hpp"
 #include "plan/cost.hpp"
 #include "plan/memory.hpp"
+#include "runtime/device/gpu_address.hpp"
+#include "runtime/session/nics.hpp"
+#include "runtime/session/transport.hpp"
 #include "train/run.hpp"
 
 namespace ztrain::train {
@@ -118,8 +121,23 @@ std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Dec
   return lines;
 }
 
+std::vector<engine::Note> notes_on_nodes(const runtime::Session& session, bool nccl) {
+  std::vector<engine::Note> notes;
+  const std::string root = "/", gpu = runtime::gpu_address();
+  if (session.size() > 1 || !gpu.empty())
+    for (const std::string& text : runtime::lines_by_node(
+             runtime::texts_of_ranks(session, runtime::binding_text(root, runtime::cores_of_process(), gpu))))
+      notes.push_back({"binding", text});
+  if (session.nodes() < 2) return notes;
+  const runtime::NetworkReport networks = runtime::report_networks(session, root, nccl);
+  for (const std::string& text : networks.lines) notes.push_back({"network", text});
+  for (const std::string& text : networks.warnings) notes.push_back({"network", text, true});
+  return notes;
+}
+
 std::string banner(const runtime::Session& session, const config::Deck& d, const data::Datasets& data,
-                   job::Worker& worker, const RunFacts& facts, const std::string& version) {
+                   job::Worker& worker, const RunFacts& facts, const std::string& version,
+                   const std::vector<engine::Note>& nodes) {
   const program::Job& job = worker.job();
   std::string text = fmt::format("ztrain {}, {}\n", version, job_line(session));
   const auto line = [&](const std::string& what, const std::string& value) {
@@ -132,8 +150,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
                                    : ", " + job::processor_of(worker.device(), d.precision.parameters)));
   if (const std::string idle = config::device_note(d, plan::device_kind(build_target())); !idle.empty())
     line("device", "note: " + idle);
-  for (const engine::Note& note : worker.notes())
-    line(note.what, (note.warning ? "warning: " : "") + note.text);
+  for (const auto& notes : {worker.notes(), nodes})
+    for (const engine::Note& note : notes) line(note.what, (note.warning ? "warning: " : "") + note.text);
   line("mesh", worker.mesh().shape().describe());
   const AxisSet across =
       axes_across_nodes(worker.mesh().shape(), [&](int rank) { return session.node_of(rank); });
@@ -150,7 +168,7 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
   line("batch", batch_line(d, facts));
   line("traffic", comm_line(job.train()));
   line("saves", config::saving_summary(
-                    d, plan::checkpoint_bytes(d, job.layout.saved_count(), job.layout.trained_count())));
+                    d, plan::checkpoint_bytes(d, job.layout.saved_count(), plan::trained_of(job.layout))));
   if (const auto end = runtime::mpirun_end(); end && d.checkpoint.interval >= 0)
     line("to stop", fmt::format("`pkill -USR1 {}` saves a checkpoint after the step (exit status 75); Ctrl-C "
                                 "kills the ranks within {} s",

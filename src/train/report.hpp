@@ -43,10 +43,14 @@ struct StepClock {
 std::vector<std::pair<std::string, std::string>> lines_on_data(const config::Deck& deck,
                                                                const data::Datasets& data, bool looks);
 
-/// Returns the text that a run begins with. Rank 0 alone compares the data's tokenizer with the model's,
-/// because its text is printed.
+/// Collective. Returns lines on where the ranks are, and on the networks between several nodes.
+std::vector<engine::Note> notes_on_nodes(const runtime::Session& session, bool nccl);
+
+/// Returns the text that a run begins with; `nodes` is from notes_on_nodes(). Rank 0 alone compares the
+/// data's tokenizer with the model's, because its text is printed.
 std::string banner(const runtime::Session& session, const config::Deck& deck, const data::Datasets& data,
-                   job::Worker& worker, const RunFacts& facts, const std::string& version);
+                   job::Worker& worker, const RunFacts& facts, const std::string& version,
+                   const std::vector<engine::Note>& nodes);
 
 /// Returns the message of a run whose checkpoint is at its end. It names the key that sets the end.
 std::string nothing_to_do(const config::Deck& deck, const job::Progress& progress, std::int64_t steps);

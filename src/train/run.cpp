@@ -1,13 +1,17 @@
 #include "train/run.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/hash.hpp"
+#include "base/text.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
+#include "data/tokens/staged_files.hpp"
 #include "job/memory_report.hpp"
 #include "job/peak.hpp"
 #include "job/product_algorithms.hpp"
@@ -47,16 +51,51 @@ void take_vocabulary(config::Deck& deck, const data::Datasets& data) {
     if (std::ranges::count(ends, end) == 0) ends.push_back(end);
 }
 
+/// Collective. One rank of each node copies the data's files to the node's drive (data.stage). After each
+/// turn all ranks agree that copying goes on.
+void copy_data(const runtime::Session& session, telemetry::Console& console, const config::Deck& deck) {
+  if (deck.data.stage.empty()) return;
+  constexpr double turn = 1;  // seconds
+  telemetry::Phase phase(console, "copying the data to data.stage");
+  const double start = now();
+  std::optional<data::FileCopies> copies;
+  bool done = session.local_rank() != 0;
+  session.agree("copying the data", [&] {
+    if (done) return;
+    std::vector<std::string> files = data::expand_patterns(deck.data.train, "data.train");
+    std::ranges::copy(data::expand_patterns(deck.data.validation, "data.validation"),
+                      std::back_inserter(files));
+    copies.emplace(files, deck.data.stage);
+  });
+  std::int64_t copied = 0;
+  for (bool all = false; !all;) {
+    session.agree("copying the data", [&] { done = done || copies->work(turn); });
+    std::vector<std::int64_t> counts{done ? 0 : 1, copies ? copies->done() : 0, copies ? copies->bytes() : 0};
+    runtime::sum_of_all(session, counts);
+    all = counts[0] == 0;
+    copied = counts[1];
+    phase.at(share_of(counts[1], counts[2], "copied"));
+  }
+  if (copies && session.rank() == 0)
+    console.print(fmt::format(
+        "data.stage: {} copied on {} in {:.1f} s; {} of the files were in '{}' of this node before\n",
+        format_bytes(copied), count_text(session.nodes(), "node"), now() - start,
+        format_bytes(copies->found()), deck.data.stage));
+}
+
 }  // namespace
 
 Prepared prepare(const runtime::Session& session, telemetry::Console& console, config::Deck deck) {
   telemetry::Phase phase(console, "opening the data");
-  Prepared prepared = session.agree("opening the data", [&] {
+  session.agree("opening the data", [&] {
     config::validate_for_ranks(deck, session.size(), session.max_ranks_per_node());
     config::require_base_of_adapters(deck);
+    if (session.rank() == 0) require_apart(deck);  // Copies of data would be left behind.
+  });
+  copy_data(session, console, deck);
+  Prepared prepared = session.agree("opening the data", [&] {
     data::Datasets data = data::open_datasets(deck, [&](std::string_view next) { phase.at(next); });
     take_vocabulary(deck, data);
-    if (session.rank() == 0) require_apart(deck);
     job::require_readable_metadata(deck, data::identity_of(data), data::course_of(data.train));
     return Prepared{std::move(deck), std::move(data)};
   });

@@ -1,12 +1,15 @@
 #include "train/run_end.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 
+#include "base/clock.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/rank_group.hpp"
@@ -82,6 +85,26 @@ bool RunEnd::stops_at_non_finite() {
           ? "on this device the results of ops are not looked at"
           : "what each op computes is finite, so the norm of all is too large");
   return true;
+}
+
+void RunEnd::look_for_requests() {
+  constexpr double between = 1;  // seconds; servers of a shared file system may answer each look
+  if (run_.session.rank() != 0 || now() - looked_ < between) return;
+  looked_ = now();
+  for (const FileRequest& request : take_requests(run_.deck.run.output)) {
+    const bool ends = request.signal == SIGUSR1;
+    if (!request.why_kept.empty()) {
+      if (kept_.insert(request.path).second)
+        run_.print("warning: {} of {} asks for nothing, because the run cannot remove it: {}\n", request.path,
+                   request.owner, request.why_kept);
+      continue;
+    }
+    // slurm/launch.sh looks for this sentence on stderr, to which the notice of a signal goes too.
+    run_.console.print_error(fmt::format("{} of {} is taken: the run saves and {}, as on {}\n", request.path,
+                                         request.owner, ends ? "ends" : "goes on",
+                                         ends ? "SIGUSR1" : "SIGUSR2"));
+    ::kill(::getpid(), request.signal);
+  }
 }
 
 /// Promises no checkpoint if mpirun, which also sends SIGTERM to take a failed job down, may kill the ranks.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "telemetry/watchdog.hpp"
@@ -28,6 +29,9 @@ class RunEnd {
   /// by files in run.output. Returns null for one rank and without a timeout. If some rank cannot write
   /// there, it warns and returns null, and each rank tells of itself alone.
   std::unique_ptr<telemetry::Watchdog::Exchange> exchange_places(telemetry::Watchdog& watchdog) const;
+  /// Passes on what files in run.output ask for, as if this process had got a signal. Rank 0 looks, at most
+  /// once a second, and prints who had made the file; the others do nothing.
+  void look_for_requests();
   /// Prints at rank 0 that a signal ends the run. A rank that the signal reaches alone tells the others after
   /// the step.
   void notice(const runtime::Signals::Kind& signal) const;
@@ -54,6 +58,8 @@ class RunEnd {
   RunOutput& output_;
   Snapshots& snapshots_;
   Saves& saves_;
+  double looked_ = 0;           ///< time of the last look for files that ask for something
+  std::set<std::string> kept_;  ///< such files that cannot be removed, of which the run has warned
   std::string ended_by_;  ///< reason that the run was asked to end: a signal, or the end of the allocation
 };
 

@@ -35,6 +35,7 @@ enum class Owned : std::uint8_t {
   nothing,      ///< a folder in which others may have files
   checkpoints,  ///< a folder that holds names such as step_10
   anew,         ///< a folder that must not exist yet, so nothing that is read is in it
+  request,      ///< a file that others make and the run removes
   all           ///< a file
 };
 
@@ -80,6 +81,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
   for (const char* name : {lock_name, probe_name, resolved_deck_name, telemetry::metrics_name,
                            telemetry::unfinished_metrics_name})
     add("run.output", output / name, Owned::all);
+  for (const char* name : {save_name, stop_name}) add("run.output", output / name, Owned::request);
   add("run.output", output / places_name, Owned::nothing);
   if (deck.metrics.timeline_step > 0) add("run.output", output / timeline_name, Owned::all);
   if (!deck.profile.steps.empty()) add("run.output", output / trace_folder_name, Owned::all);
@@ -96,6 +98,7 @@ std::vector<Written> written_by(const config::Deck& deck) {
   if (const std::string& model = deck.checkpoint.export_to; !model.empty())
     for (const fs::path& path : {fs::path(model), checkpoint::ExportFolder::unfinished_path(model)})
       add("checkpoint.export", path, Owned::anew);
+  if (!deck.data.stage.empty()) add("data.stage", deck.data.stage, Owned::nothing);
   if (!deck.device.algorithms.empty()) add("device.algorithms", deck.device.algorithms, Owned::all);
   return all;
 }
@@ -116,7 +119,7 @@ bool owns(const Written& w, const fs::path& path) {
   const fs::path inside = path.lexically_relative(w.path);
   const bool below = !inside.empty() && *inside.begin() != "..";
   if (w.owned == Owned::anew) return below;
-  if (w.owned == Owned::all) return below || is_one_file(path, w.path);
+  if (w.owned == Owned::all || w.owned == Owned::request) return below || is_one_file(path, w.path);
   return w.owned == Owned::checkpoints && below && is_name_of_checkpoint(*inside.begin());
 }
 
@@ -163,7 +166,8 @@ void require_writable(const Written& w) {
 }  // namespace
 
 void require_writable(const config::Deck& deck) {
-  for (const Written& w : written_by(deck)) require_writable(w);
+  for (const Written& w : written_by(deck))
+    if (w.owned != Owned::request) require_writable(w);
 }
 
 void require_apart(const config::Deck& deck) {

@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
+#include "files/lustre.hpp"
 #include "train/report.hpp"
 
 namespace ztrain::train {
@@ -18,7 +19,10 @@ void RunOutput::hold_folders(const Patience& patience) {
   folders_.push_back(hold(output, "run.output", run_.session.host(), patience));
   if (run_.deck.checkpoint.interval < 0) return;
   const std::string folder = config::checkpoint_folder(run_.deck);
+  const bool is_new = !std::filesystem::exists(folder);
   make_writable(folder, "checkpoint.folder");
+  const std::string stripes = is_new ? spread_files_of(folder, is_lustre(folder)) : "";
+  if (!stripes.empty()) run_.print("{}\n", stripes);
   if (!std::filesystem::equivalent(folder, output))
     folders_.push_back(hold(folder, "checkpoint.folder", run_.session.host(), patience));
 }
@@ -29,6 +33,10 @@ void RunOutput::begin(const std::set<std::int64_t>& damaged) {
         move_aside(config::checkpoint_folder(run_.deck), run_.progress.step, ".previous", damaged);
     if (!aside.empty()) run_.print("checkpoints beyond step {} are now in {}\n", run_.progress.step, aside);
   }
+  for (const FileRequest& old : take_requests(run_.deck.run.output))
+    run_.print("{} of {} is older than this run, which takes no notice of it{}\n", old.path, old.owner,
+               old.why_kept.empty() ? " and has removed it"
+                                    : fmt::format("; it cannot be removed: {}", old.why_kept));
   write_resolved_deck();
   metrics_.emplace(run_.deck.run.output,
                    run_.progress.step > 0 ? std::optional(run_.progress.step) : std::nullopt,
@@ -113,6 +121,7 @@ void RunOutput::measure_outside() {
 
 void RunOutput::report_peak() {
   if (const std::string text = verdict_.text(); !text.empty()) run_.print("{} (rank 0)\n", text);
+  run_.console.print(stragglers_.over_the_run());
   if (outside_bytes_ <= 0) return;
   run_.worker.held().look();
   const std::int64_t planned = run_.worker.planned_bytes() + outside_bytes_;

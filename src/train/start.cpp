@@ -19,6 +19,7 @@
 #include "job/require_memory.hpp"
 #include "job/save_proof.hpp"
 #include "plan/memory.hpp"
+#include "runtime/device/device.hpp"
 #include "train/frozen_weights.hpp"
 #include "train/output_folder.hpp"
 #include "train/resume.hpp"
@@ -138,7 +139,7 @@ void prepare_for_saves(Run& run, TimeLimits& limits) {
   constexpr std::int64_t beside_tensors = 128 * 1024;  // bytes that index, deck and metrics take at least
   if (run.deck.checkpoint.interval < 0 || run.is_complete()) return;
   const Layout& layout = run.worker.job().layout;
-  const double bytes = plan::checkpoint_bytes(run.deck, layout.saved_count(), layout.trained_count());
+  const double bytes = plan::checkpoint_bytes(run.deck, layout.saved_count(), plan::trained_of(layout));
   const int writers = run.session.size() / run.worker.mesh().shape()[Axis::replicate];
   limits.expect_save(bytes / writers / slow);
   run.session.agree("preparing the output folder", [&] {
@@ -152,8 +153,10 @@ void prepare_for_saves(Run& run, TimeLimits& limits) {
 
 void start(Run& run, TimeLimits& limits, RunOutput& output, Snapshots& snapshots, Saves& saves) {
   const runtime::Session& session = run.session;
+  const bool nccl = runtime::built_for_gpus() && !run.worker.mesh().backend().staged();
+  const std::vector<engine::Note> nodes = notes_on_nodes(session, nccl);
   run.console.print(session.agree("describing the run", [&] {
-    return banner(session, run.deck, run.data, run.worker, run.facts, run.version);
+    return banner(session, run.deck, run.data, run.worker, run.facts, run.version, nodes);
   }));
   job::prove_saves(session, run.console, run.deck, run.worker.job());
   // The folder is held before a checkpoint is looked for, because a run that still writes there may write a

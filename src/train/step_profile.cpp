@@ -11,7 +11,7 @@
 #include "base/shape.hpp"
 #include "checkpoint/rank_group.hpp"
 #include "plan/memory.hpp"
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 #include "plan/trace/planned.hpp"
 #include "plan/trace/step_trace.hpp"
 #include "program/ir/work.hpp"

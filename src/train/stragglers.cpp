@@ -62,6 +62,12 @@ std::string describe_stragglers(const std::vector<RankBusy>& by_rank, std::int64
 Stragglers::Stragglers(const config::Deck& deck, const runtime::Session& session, const MeshShape& mesh)
     : session_(session), mesh_(mesh), interval_(session.size() > 1 ? deck.watchdog.stragglers : 0) {}
 
+void Stragglers::Sum::add(const Busy& step, double step_total) {
+  for (std::size_t phase = 0; phase < step.size(); ++phase) seconds[phase] += step[phase];
+  total += step_total;
+  ++steps;
+}
+
 std::string Stragglers::after_step(std::int64_t step, const engine::Timings& timings,
                                    const StepClock& clock) {
   using program::ActionKind;
@@ -71,29 +77,33 @@ std::string Stragglers::after_step(std::int64_t step, const engine::Timings& tim
     now = {clock.data, timings.of(ActionKind::forward),
            timings.of(ActionKind::backward) + timings.of(ActionKind::recompute),
            timings.of(ActionKind::optimize) + timings.of(ActionKind::norm)};
-  for (std::size_t phase = 0; phase < now.size(); ++phase) seconds_[phase] += now[phase];
-  total_ += clock.total;
-  ++steps_;
+  since_report_.add(now, clock.total);
+  if (std::exchange(warm_, true)) run_.add(now, clock.total);
   if (step % interval_ != 0) return "";
-  const std::string slow = describe_stragglers(gather(), steps_, total_);
+  const Sum sum = std::exchange(since_report_, {});
+  const std::string slow = describe_stragglers(gather(sum.seconds), sum.steps, sum.total);
   std::string text;
   if (!timings.by_kind && !std::exchange(told_of_graphs_, true))
     text =
         "watchdog.stragglers: what CUDA graphs replay is not timed (device.cuda_graphs), so that ranks are "
         "compared by reading data alone\n";
-  seconds_ = {};
-  total_ = 0;
-  const std::int64_t steps = std::exchange(steps_, 0);
-  if (!slow.empty()) text += fmt::format("steps {} to {}: slow ranks: {}\n", step - steps + 1, step, slow);
+  if (!slow.empty())
+    text += fmt::format("steps {} to {}: slow ranks: {}\n", step - sum.steps + 1, step, slow);
   return text;
 }
 
+std::string Stragglers::over_the_run() const {
+  if (interval_ == 0 || run_.steps == 0) return "";
+  const std::string slow = describe_stragglers(gather(run_.seconds), run_.steps, run_.total);
+  return slow.empty() ? "" : fmt::format("all wait for slow ranks: {}\n", slow);
+}
+
 /// Seconds are exchanged as whole nanoseconds.
-std::vector<RankBusy> Stragglers::gather() const {
+std::vector<RankBusy> Stragglers::gather(const Busy& seconds) const {
   const auto world = checkpoint::Group::world();
   std::vector<RankBusy> by_rank(static_cast<std::size_t>(session_.size()));
-  for (std::size_t phase = 0; phase < seconds_.size(); ++phase) {
-    const auto all = world.all_gather(static_cast<std::int64_t>(std::llround(1e9 * seconds_[phase])));
+  for (std::size_t phase = 0; phase < seconds.size(); ++phase) {
+    const auto all = world.all_gather(static_cast<std::int64_t>(std::llround(1e9 * seconds[phase])));
     for (std::size_t r = 0; r < by_rank.size(); ++r)
       by_rank[r].seconds[phase] = 1e-9 * static_cast<double>(all[r]);
   }

@@ -39,15 +39,27 @@ class Stragglers {
   /// compared, and the text says so once.
   std::string after_step(std::int64_t step, const engine::Timings& timings, const StepClock& clock);
 
+  /// Collective. Returns at rank 0 the text to print at the end of a run, on all steps that were added but
+  /// the first one, which warms up. Returns "" if no rank was slow, or if watchdog.stragglers = 0.
+  std::string over_the_run() const;
+
  private:
-  std::vector<RankBusy> gather() const;
+  /// Seconds of one rank over several steps.
+  struct Sum {
+    std::int64_t steps = 0;
+    Busy seconds{};
+    double total = 0;
+
+    void add(const Busy& step, double step_total);
+  };
+
+  std::vector<RankBusy> gather(const Busy& seconds) const;
 
   const runtime::Session& session_;
   MeshShape mesh_;
   std::int64_t interval_;
-  std::int64_t steps_ = 0;  ///< steps since the last report
-  Busy seconds_{};
-  double total_ = 0;
+  Sum since_report_, run_;
+  bool warm_ = false;  ///< whether a step was added
   bool told_of_graphs_ = false;
 };
 

@@ -105,6 +105,7 @@ void Trainer::take_steps() {
   while (!run_.is_complete()) {
     const double start = now();
     if (!step()) return;
+    end_.look_for_requests();
     output_.report_outside();
     if (run_.skipped_steps.has_given_up()) return;
     profile_.beside("evaluation and saves", [&] { after_step(); });

@@ -69,6 +69,12 @@ json optimizer(Reader& deck) {
     params["nesterov"] = deck("optimizer.nesterov");
     return {{"type", "SGD"}, {"params", params}};
   }
+  if (name == "muon") {
+    params["momentum"] = deck("optimizer.momentum");
+    deck.remark_unless(deck.word("optimizer.muon_scale") == "spectral", "optimizer.muon_scale",
+                       "the step there is that of \"spectral\", with a learning rate for it");
+    return {{"type", "Muon"}, {"params", params}};
+  }
   params["betas"] = deck("optimizer.betas");
   if (name == "lion") return {{"type", "Lion"}, {"params", params}};
   params["eps"] = deck("optimizer.eps");

@@ -20,8 +20,11 @@ Taken optimizer(const Setting& s, const Context& all) {
   if (name.starts_with("adamw") || name == "fusedadam") return put("optimizer.name", "\"adamw\"");
   if (name == "adam" || name == "cpuadam") return put("optimizer.name", coupled ? "\"adam\"" : "\"adamw\"");
   if (name.starts_with("lion")) return put("optimizer.name", "\"lion\"");
+  if (name == "muon")
+    return {.settings = {{"optimizer.name", "\"muon\""}, {"optimizer.muon_scale", "\"spectral\""}},
+            .note = "learning rates there are for this scale"};
   return name == "sgd" ? put("optimizer.name", "\"sgd\"")
-                       : leave("optimizers are adamw, adam, sgd, lion and adamw_8bit", Fate::open);
+                       : leave("optimizers are adamw, adam, sgd, lion, adamw_8bit and muon", Fate::open);
 }
 
 Taken decoupled(const Setting&, const Context&) {
@@ -250,7 +253,8 @@ Taken during_backward(const Setting& s, const Context& all) {
 constexpr Conversion training_rows[] = {
     {"optim optimizer optimizer.type optimizer.name", optimizer,
      "DeepSpeed's `Adam` decouples the decay unless `adam_w_mode` is false; bitsandbytes' 8 bits are "
-     "`\"adamw_8bit\"`; Lamb, Muon, Adafactor and 1-bit Adam: no"},
+     "`\"adamw_8bit\"`; `Muon` comes with `optimizer.muon_scale = \"spectral\"`; Lamb, Adafactor and 1-bit "
+     "Adam: no"},
     {"adam_w_mode", decoupled},
     {"adam_beta1 beta1", beta<true>, "the first of both"},
     {"adam_beta2 beta2", beta<false>, "the second of both, 0.95 by default here"},

@@ -40,7 +40,8 @@ Function real(const char* name) {
 extern "C" {
 
 int fsync(int file) {
-  if (variable("OMPI_COMM_WORLD_RANK") == variable("FAILING_RANK") && is_shard(file)) {
+  const std::string rank = variable("OMPI_COMM_WORLD_RANK") + variable("PMI_RANK");  // of Open MPI or MPICH
+  if (rank == variable("FAILING_RANK") && is_shard(file)) {
     syncing() = true;
     sleep(static_cast<unsigned>(std::stoi(variable("FAILING_SECONDS"))));
     syncing() = false;

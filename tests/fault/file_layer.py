@@ -47,8 +47,9 @@ KINDS = {
     "fstat": "stat", "rmdir": "unlink", "closedir": "close", "fdopendir": "stat",
     "openat": "open", "pwrite64": "write", "pread64": "read", "newfstatat": "stat", "unlinkat": "unlink",
 }  # fmt: skip
-# How many names are read at once is the C library's; before a run, realpath looks for links by itself.
-LEFT_OUT = ("readdir", "getdents64", "readlink")
+# How many names are read at once is the C library's choice. Before a run, realpath looks for links by itself. The C library has no
+# name for the call that asks for a quota.
+LEFT_OUT = ("readdir", "getdents64", "readlink", "quotactl_fd")
 
 
 def kinds_of(names):

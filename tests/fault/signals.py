@@ -1,6 +1,7 @@
 """Signals that ask a run to save: it ends behind its step with status 75, or goes on. One rank that hears of it is enough."""
 
 import os
+import re
 import signal
 
 import ztrain_run as zt
@@ -45,6 +46,26 @@ class Signals(zt.Case):
         self.assertEqual(text.count(": checkpoint "), 2, "a save that was asked for once is made once")
         straight = self.train(2, "straight", {**ENDLESS, "run.steps": step + 2})
         self.assert_same(zt.losses(straight), {s: v for s, v in zt.losses(output).items() if s <= step + 2})
+
+    def test_files_ask_for_the_same(self):
+        output = self.folder / "files"
+        output.mkdir()
+        (output / "stop").touch()
+        (output / "save").mkdir()
+        process, pids, output, log = self.begin(2, "files", {**ENDLESS, "checkpoint.keep": 0}, 3)
+        self.assertRegex(log.read_text(), rf"{output}/stop of .*uid {os.getuid()}.* is older than this run, .* has removed it\n")
+        self.assertTrue((output / "save").is_dir())
+        (output / "save").rmdir()
+        (output / "save").touch()
+        (step,) = zt.wait_for("a checkpoint", lambda: zt.saved_steps(output / "checkpoints"))
+        zt.wait_for("the next steps", lambda: max(zt.losses(output)) > step + 1)
+        (output / "stop").touch()
+        text = self.ends(process, log)
+        self.assertEqual(process.returncode, SAVED, text)
+        for name, does in (("save", "goes on, as on SIGUSR2"), ("stop", "ends, as on SIGUSR1")):
+            self.assertEqual(len(re.findall(rf"{output}/{name} of .* is taken: the run saves and {does}\n", text)), 1, text)
+            self.assertFalse((output / name).exists())
+        self.assertEqual(zt.saved_steps(output / "checkpoints"), [step, max(zt.losses(output))])
 
     def test_sigint_comes_twice(self):
         """Rank 0 waits for the other in a step, so that it cannot come to the end of it."""

@@ -64,8 +64,8 @@ TEST_P(Connections, OfStreamsAreEnough) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Connections,
-                         testing::Values("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v",
-                                         "dualpipe-v"));
+                         testing::Values("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half",
+                                         "v-min", "dualpipe-v"));
 
 }  // namespace
 }  // namespace ztrain::connections_test

@@ -30,7 +30,7 @@ using test::session;
 using test::TinyModel;
 
 constexpr std::array strategies{"NO_SHARD", "zero1", "zero2", "SHARD_GRAD_OP", "FULL_SHARD", "HYBRID_SHARD"};
-constexpr std::array optimizers{"adamw", "adamw_8bit", "lion", "sgd"};
+constexpr std::array optimizers{"adamw", "adamw_8bit", "lion", "sgd", "muon"};
 constexpr std::array homes{Home{}, Home{Tier::host, 1}, Home{Tier::nvme, 1}, Home{Tier::host, 0.4},
                            Home{Tier::nvme, 0.4}};
 constexpr std::array steps{StepOn::automatic, StepOn::host, StepOn::device};

@@ -32,7 +32,7 @@ class Commands(zt.Case):
         for option in ("--without-files", "--sbatch", "--compare", "--parameters", "--section.key=value"):
             self.assertIn(option, self.succeed(0, "--help"))
         self.assertIn("--markdown", self.succeed(0, "deck", "--help"))
-        self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+, built for (cpu|cuda)\n$")
+        self.assertRegex(self.succeed(0, "--version"), r"^ztrain \d+\.\d+\.\d+, built for (cpu|cuda), with \S.+ and (io_uring|threads) for NVMe drives\n$")
 
     def test_help_under_the_launcher_comes_once(self):
         self.assertEqual(self.succeed(3, "--help").count("ztrain check DECK"), 1)

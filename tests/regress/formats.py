@@ -1,5 +1,6 @@
 """The same tokens in every file format: the same losses."""
 
+import os
 import struct
 
 import h5py
@@ -45,6 +46,19 @@ class Formats(zt.Case):
         for part, ids in enumerate((self.ids[:7001], self.ids[7001:7002], self.ids[7002:])):
             (self.folder / f"part_{part}.bin").write_bytes(struct.pack(f"<{len(ids)}H", *ids))
         self.agree("part_*.bin", {"data.format": "bin-uint16"})
+
+    def test_copies_on_a_drive(self):
+        """A run reads the copies, even if their bytes differ from those of the files."""
+        file, staged = self.folder / "staged.bin", {"data.stage": self.folder / "drive"}
+        self.agree("staged.bin", staged, write=struct.pack(f"<{len(self.ids)}H", *self.ids))
+        self.assertIn(f"data.stage: {2 * len(self.ids) / 1024:.2f} KiB copied on 1 node in ", self.last.out)
+        self.assertIn(f'train = ["{file}"]', (self.folder / "from_staged.bin/deck.resolved.toml").read_text())
+        (copy,) = (self.folder / "drive").glob("*/staged.bin")
+        state = copy.stat()
+        copy.write_bytes(bytes(state.st_size))
+        os.utime(copy, ns=(state.st_atime_ns, state.st_mtime_ns))
+        self.assertNotEqual(self.expected, zt.losses(self.train(2, "other", {"data.train": "staged.bin", **staged})))
+        self.assertIn("data.stage: 0 B copied on 1 node in ", self.last.out)
 
     def test_texts_are_joined_by_a_separator(self):
         (self.folder / "joined_0.txt").write_bytes(bytes(self.ids[:5000]))

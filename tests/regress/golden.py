@@ -30,8 +30,8 @@ class Numbers(zt.Case):
         deck = self.write_deck(name, {**run["settings"], **paths})
         return self.train(ranks, name, overrides, deck)
 
-    def agree(self, model, name, ranks, mesh=None, keys=None):
-        """The losses of each step of a run. mesh: axes that are not the default's."""
+    def agree(self, model, name, ranks, mesh=None, keys=None, later=1e-5):
+        """The losses of each step of a run. mesh: axes that are not the default's. later: allowed behind the first step."""
         run = golden(model)["runs"][name]
         where = "_".join([model, name, str(ranks), *(f"{axis}{size}" for axis, size in (mesh or {}).items())])
         axes = {f"mesh.{axis}": size for axis, size in (mesh or {}).items()}
@@ -39,7 +39,7 @@ class Numbers(zt.Case):
         self.assertEqual(len(losses), len(run["losses"]), where)
         for step, expected in enumerate(run["losses"], 1):
             difference = abs(losses[step][0] / expected - 1)
-            self.assertLess(difference, 2e-6 if step == 1 else 1e-5, f"{where}, step {step}")
+            self.assertLess(difference, 2e-6 if step == 1 else later, f"{where}, step {step}")
 
     def generate(self, model, ranks, *words):
         prompt = ",".join(map(str, golden(model)["prompt"]))
@@ -137,6 +137,16 @@ class Golden(Numbers):
     def test_frozen_parameters(self):
         for model in ("llama", "qwen3"):
             self.agree(model, "frozen", 2)
+
+    def test_whole_matrices(self):
+        """Small singular values grow by up to 490 in a step, and with them what PyTorch's fp32 rounded."""
+        for name, ranks, mesh in (
+            ("muon", 1, {}),
+            ("muon", 2, {}),
+            ("muon", 4, {"tensor": 4}),
+            ("muon_spectral", 4, {"pipeline": 2, "tensor": 2}),
+        ):
+            self.agree("llama", name, ranks, mesh, later=4e-5)
 
     def test_adapters(self):
         for model in MODELS:

@@ -85,6 +85,7 @@ NUMERIC = {
         "optimizer.max_norm": 0.5,
     },
     "during_backward": {"optimizer.during_backward": True, "optimizer.max_norm": 0},
+    "whole_matrices": {"optimizer.name": "muon", "optimizer.muon_scale": "spectral", "optimizer.lr": 1e-3},
     "fp8": {"precision.fp8": "tensorwise", "precision.preset": "bf16"},
     "fp8_rows": {"precision.fp8": "rowwise", "precision.preset": "bf16-pure"},
     "fp16": {

@@ -65,7 +65,7 @@ class Planning(zt.Case):
         words = ["plan", DECKS / "llama3_70b.toml", "--ranks", 64, "--run.steps=0", "--run.tokens=0", "--run.epochs=2.5"]
         text, plan = self.run_alone(*words)[0], read_json(self.run_alone(*words, "--json")[0])
         said = re.sub(r"\s+", " ", text)
-        self.assertIn(" for a billion tokens, without evaluations and saves: how many run.epochs = 2.5 are depends", said)
+        self.assertIn(" for a billion tokens, without evaluations and saves; the tokens of run.epochs = 2.5 depend on the data, ", said)
         hours, minutes = map(int, re.search(r" run (\d+)h (\d+)m for a billion", said).groups())
         self.assertAlmostEqual(60 * hours + minutes, 1e9 / plan["time"]["tokens_per_second"] / 60, delta=1)
 

@@ -50,6 +50,10 @@ class Slurm(Scripts):
             launcher, _ = self.start(job)
             self.assertIn(f"--cpus-per-task={share}", launcher)
             self.assertIn("--distribution=block:block", launcher)
+            self.assertIn("--kill-on-bad-exit=1 --wait=300", " ".join(launcher))
+            self.assertNotIn("--gpus-per-task", self.done.stderr)
+        self.start({**GPUS, "SLURM_GPUS_PER_TASK": "1"})
+        self.assertIn("warning: with --gpus-per-task=1 each rank sees its own GPU alone", self.done.stderr)
         launcher, _ = self.start({**NODE, "SLURM_CPUS_PER_TASK": "2"})
         self.assertIn("--cpus-per-task=2", launcher, "srun does not take it from the job")
         launcher, _ = self.start({**GPUS, "SLURM_CPUS_ON_NODE": "4"})
@@ -101,6 +105,13 @@ class Slurm(Scripts):
         self.assertEqual(self.told_to_stop({"TRAIN": "137", "SAYS": says}, stop), requeued)
         self.assertEqual(self.told_to_stop({"TRAIN": "0"}, stop), (0, ["saved"]), "the run was complete")
         self.assertEqual(self.told_to_stop({"TRAIN": "1"}, stop), (1, ["saved"]), "the run failed")
+
+    def test_a_run_that_a_file_has_ended_stays_away(self):
+        says = "runs/a/stop of bob (uid 7) is taken: the run saves and ends, as on SIGUSR1"
+        put(self.root / "build/cpu/ztrain", STAND_INS["ztrain"].replace("exit 0", f'{{ echo "{says}" >&2; exit 75; }}'))
+        self.assertEqual(len(self.submit(NODE, "inputs/smoke.toml")), 2)
+        self.assertEqual(self.done.returncode, 75)
+        self.assertIn("was asked to end by a file, and job 7 is not requeued\n", self.done.stdout)
 
     def test_nodes_that_an_audit_names_are_left_out(self):
         says = (
@@ -193,6 +204,19 @@ class Slurm(Scripts):
         self.assertEqual(self.preflight({}, "2"), ["sick: 2 GPUs are the job's, and 1 are here"])
         put(self.bin / "nvidia-smi", "#!/bin/sh\necho 'H100, 81559 MiB, 3'\n")
         self.assertEqual(self.preflight({}, "1"), ["sick: a GPU has memory errors that were not corrected"])
+
+    def test_a_preflight_fails_if_data_go_past_a_fast_network(self):
+        job = {**NODE, "SLURM_JOB_NODELIST": "n7", "SLURMD_NODENAME": "n7", "ZTRAIN_LEAST_DISK": "0"}
+        for said, more, code in (
+            ("network n7: MPI by pml ucx", {}, 0),
+            ("slow network n7: MPI goes over TCP past Slingshot (cxi0): sites set FI_PROVIDER=cxi", {}, 1),
+            ("slow network n7: MPI goes over TCP past Slingshot (cxi0)", {"ZTRAIN_ALLOW_TCP": "1"}, 0),
+        ):
+            put(self.root / "build/cpu/ztrain", f"#!/bin/sh\necho '{said}'\n")
+            self.submit({**job, **more}, script="preflight.sh")
+            self.assertEqual(self.done.returncode, code, self.done.stdout + self.done.stderr)
+            self.assertIn(said, self.done.stdout)
+            self.assertEqual('data go over TCP past a faster network ("slow network" above)' in self.done.stderr, code == 1)
 
     def test_the_scripts_ask_for_what_they_are_named_after(self):
         """Each with its own deck, or with one that is given."""

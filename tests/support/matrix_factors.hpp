@@ -134,6 +134,7 @@ inline Factor optimizers() {
        {"adam", rule("adam")},
        {"sgd", rule("sgd")},
        {"lion", rule("lion"), 1e-5},
+       {"muon", rule("muon"), 1e-5},
        {"groups", [](JobSpec& s) {
           s.optimizer.options.no_decay = {"*.o_proj.weight"};
           s.optimizer.options.groups = {{"model.embed_tokens.*", 0.5, 0.01}, {"*.mlp.*", 2, std::nullopt}};

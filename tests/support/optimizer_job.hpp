@@ -145,9 +145,11 @@ inline std::vector<OptimizerCase> optimizer_cases() {
                                                     {f64, f64, f64, f64}};
   std::vector<OptimizerCase> cases;
   for (const auto& types : all) {
-    for (const std::string& rule : optim::names()) {
+    std::vector<std::string> rules = optim::names();
+    rules.emplace_back("muon_move");
+    for (const std::string& rule : rules) {
       cases.push_back({rule, adam, types});
-      if (rule != "sgd") continue;
+      if (rule != "sgd" && rule != "muon") continue;
       cases.push_back({rule, momentum, types});
       cases.push_back({rule, nesterov, types});
     }

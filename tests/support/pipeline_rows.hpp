@@ -39,8 +39,8 @@ struct Copies {
 };
 inline constexpr Copies copies[] = {{1, 1}, {1, 2}, {2, 1}};
 
-inline constexpr const char* schedules[] = {"1f1b",  "gpipe", "interleaved", "zb-h1",
-                                            "zb-h2", "zb-v",  "dualpipe-v"};
+inline constexpr const char* schedules[] = {"1f1b", "gpipe",  "interleaved", "zb-h1",     "zb-h2",
+                                            "zb-v", "v-half", "v-min",       "dualpipe-v"};
 inline constexpr const char* strategies[] = {"FULL_SHARD", "SHARD_GRAD_OP", "zero2", "zero1", "NO_SHARD"};
 
 struct Kind {

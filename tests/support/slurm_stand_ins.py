@@ -24,6 +24,7 @@ echo >> "$CALLS.steps"
 [ "$(wc -l < "$CALLS.steps")" -gt "${REFUSED:-0}" ] || { echo "srun: error: task 1 launch failed" >&2; exit 137; }
 echo "srun $*" >> "$CALLS"
 while [ "${1#-}" != "$1" ]; do shift; done
+env > "$CALLS.environment"
 [ -z "${ALSO:-}" ] || SLURM_PROCID=$ALSO "$1" "$2" true
 exec "$@"
 """,
@@ -51,7 +52,7 @@ esac
     # Trains until it is told to stop, where the test wants that: then it ends with the status that the test gives.
     "ztrain": """#!/usr/bin/env bash
 build=$(basename "$(dirname "$0")")
-if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build"; exit; fi
+if [ "$*" = --version ]; then echo "ztrain 1.2.3, built for $build, with an MPI"; exit; fi
 trap 'echo saved >> "$CALLS"; echo "${SAYS:-}" >&2; exit "${TRAIN:-}"' USR1
 if [ "$1" = ranks ]; then echo "$0 $*" >> "$CALLS.beside"; echo "${RANKS:-ztrain: the deck fixes its mesh}" >&2; echo "${RANKS:-}"; [ -n "${RANKS:-}" ]; exit; fi
 echo "$0 $*" >> "$CALLS"

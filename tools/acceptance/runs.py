@@ -154,9 +154,11 @@ class Runner:
         program = str(executable or self.executable)
         if ranks == 1:
             return [*wrapper, program]
-        launcher = [self.mpirun, "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-        if os.geteuid() == 0:
-            launcher.insert(1, "--allow-run-as-root")
+        launcher = [self.mpirun, "-np", str(ranks)]
+        if "Open MPI" in subprocess.getoutput(f"{self.mpirun} --version"):
+            launcher += ["--oversubscribe", "--bind-to", "none"]
+            if os.geteuid() == 0:
+                launcher.append("--allow-run-as-root")
         return [*launcher, *wrapper, program]
 
     def start(self, name, command, words, timeout, env=None):

@@ -25,7 +25,8 @@ MODEL = {
 def waiting(schedule, p):
     """In units of a forward of a whole rank's layers."""
     return {"gpipe": 3 * (p - 1), "1f1b": 3 * (p - 1), "interleaved": 1.5 * (p - 1), "zb-h1": p - 1, "zb-h2": p - 1,
-            "zb-v": 0.5 * (p - 1), "dualpipe-v": 0.5 * (p - 1)}[schedule]
+            "zb-v": 0.5 * (p - 1), "v-half": max(0.5, 1.5 * p - (2 if p % 2 else 3.5)),
+            "v-min": 2 * p - 3.5 + (0, 1, 0.5)[p % 3], "dualpipe-v": 0.5 * (p - 1)}[schedule]
 
 
 def tokens_per_second(options, ranks, schedule):
@@ -51,7 +52,7 @@ def main():
     options = parser.parse_args()
     alone = tokens_per_second(options, 1, "1f1b")
     print(f"{'schedule':>12} {'tokens/s':>9} {'expected':>9} {'ratio':>6}\n{'one rank':>12} {alone:9.1f}")
-    for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"):
+    for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"):
         work = 3 * options.micro_batches
         expected = alone * options.ranks * work / (work + waiting(schedule, options.ranks))
         found = tokens_per_second(options, options.ranks, schedule)

@@ -29,6 +29,10 @@ def runs(row):
         "documents": ("documents.h5", zt.DOCUMENTS),
         "frozen": ("documents.h5", {**zt.DOCUMENTS, **zt.partial(row.about.whole)}),
     }
+    if row.name == "llama":
+        muon = {**zt.DOCUMENTS, "optimizer.name": "muon", "optimizer.muon_scale": "rms"}
+        found["muon"] = "documents.h5", muon
+        found["muon_spectral"] = "documents.h5", {**muon, "optimizer.muon_scale": "spectral"}
     if row.targets:
         found["lora"] = "documents.h5", zt.lora(row.targets)
     if row.magnitudes:

@@ -1,5 +1,6 @@
 """What PyTorch, transformers and PEFT make of a model."""
 import fnmatch
+import unittest.mock
 import warnings
 
 import peft
@@ -103,16 +104,41 @@ class Routers:
         self.loads.clear()
 
 
+class Optimizers:
+    """Steps by AdamW, or by Muon for the matrices of hidden layers and by AdamW for all else, as deck keys say."""
+
+    ADJUST = {"rms": "match_rms_adamw", "spectral": "original"}
+
+    def __init__(self, named, keys):
+        groups = {True: [], False: [], "hidden": []}
+        for name, p in named:   # biases of experts are a matrix
+            matrix = p.dim() > 1 and not name.endswith("bias")
+            hidden = keys["optimizer.name"] == "muon" and matrix and not ("embed" in name or "lm_head" in name)
+            groups["hidden" if hidden else matrix].append(p)
+        lr, decay = keys["optimizer.lr"], keys["optimizer.weight_decay"]
+        self.all = [torch.optim.AdamW([{"params": groups[True], "weight_decay": decay},
+                                       {"params": groups[False], "weight_decay": 0.0}],
+                                      lr=lr, betas=keys["optimizer.betas"], eps=keys["optimizer.eps"])]
+        if groups["hidden"]:
+            self.all.append(torch.optim.Muon(groups["hidden"], lr=lr, weight_decay=decay, momentum=0.95, nesterov=True,
+                                             adjust_lr_fn=self.ADJUST[keys["optimizer.muon_scale"]]))
+
+    def zero_grad(self):
+        for optimizer in self.all:
+            optimizer.zero_grad()
+
+    def step(self):
+        """Keeps Muon's matrices in fp32: torch.optim.Muon would round them to bf16 before it orthogonalises them."""
+        with unittest.mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.float):
+            for optimizer in self.all:
+                optimizer.step()
+
+
 def train(model, chunks, keys):
-    """(losses of the tokens, gradient norms before clipping) of AdamW steps over all chunks, a backward call for each, as
-    deck keys say."""
+    """Returns (losses of the tokens, gradient norms before clipping). Steps over all chunks as deck keys say, with a
+    backward call for each chunk."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    trained, groups = [p for _, p in named], {True: [], False: []}
-    for name, p in named:   # biases of experts are a matrix
-        groups[p.dim() > 1 and not name.endswith("bias")].append(p)
-    optimizer = torch.optim.AdamW([{"params": groups[True], "weight_decay": keys["optimizer.weight_decay"]},
-                                   {"params": groups[False], "weight_decay": 0.0}],
-                                  lr=keys["optimizer.lr"], betas=keys["optimizer.betas"], eps=keys["optimizer.eps"])
+    trained, optimizer = [p for _, p in named], Optimizers(named, keys)
     count = sum(weights.sum().item() for chunk in chunks for _, _, weights in chunk)
     losses, norms = [], []
     routers = Routers(model, keys)

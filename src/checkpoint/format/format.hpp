@@ -1,7 +1,8 @@
 #pragma once
-// A checkpoint on disk, of format version 6 if frozen parameters are elsewhere, else of version 5. Versions 1
-// to 4 are the same without frozen parameters, without states of granules above 1, without parts of a
-// parameter that differ in size, and without checksums of frames and of metadata.json.
+// A checkpoint on disk, of format version 7 if an optimizer steps some parameters by whole matrices, else of
+// version 6 if frozen parameters are elsewhere, else of version 5. Versions 1 to 4 are the same without
+// frozen parameters, without states of granules above 1, without parts of a parameter that differ in size,
+// and without checksums of frames and of metadata.json.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -26,11 +27,12 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "5", or "6"
+//   attribute "format_version"  "5", "6" or "7"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
 //                               "parameters" [{name, shape, frozen: true where it is, elsewhere: true where
 //                               the checkpoint does not hold its weights,
+//                               by_matrix: true if the optimizer steps whole matrices of it,
 //                               begins: where its slices begin, and last where they end, if they differ in
 //                               size}],
 //                               "dtypes" [name], "files" [{name, bytes, frame: the checksum of those bytes
@@ -60,7 +62,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 6;
+inline constexpr int newest_version = 7;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -90,6 +92,8 @@ struct ParameterEntry {
   bool frozen = false;                 ///< whether it is not trained, so that "model" is its only state
   std::vector<std::int64_t> begins{};  ///< begins of slices, as TensorSlice::begins, of all its pieces
   bool elsewhere = false;              ///< whether it is frozen and the checkpoint does not hold its weights
+  /// Whether the optimizer steps whole matrices of it. Such parameters have states that others have not.
+  bool by_matrix = false;
   bool operator==(const ParameterEntry&) const = default;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,7 @@ std::string tables_of(const Index& index) {
     parameters.push_back({{"name", p.name}, {"shape", p.shape}});
     if (p.frozen) parameters.back()["frozen"] = true;
     if (p.elsewhere) parameters.back()["elsewhere"] = true;
+    if (p.by_matrix) parameters.back()["by_matrix"] = true;
     if (!p.begins.empty()) parameters.back()["begins"] = p.begins;
   }
   for (const auto& f : index.files)
@@ -68,9 +70,10 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
     index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back(
-        {require_plain(p.at("name").get<std::string>()), p.at("shape").get<Shape>(), p.value("frozen", false),
-         p.value("begins", std::vector<std::int64_t>()), p.value("elsewhere", false)});
+    index.catalog.parameters.push_back({require_plain(p.at("name").get<std::string>()),
+                                        p.at("shape").get<Shape>(), p.value("frozen", false),
+                                        p.value("begins", std::vector<std::int64_t>()),
+                                        p.value("elsewhere", false), p.value("by_matrix", false)});
   for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>(),
                            f.value("frame", std::string())});
@@ -293,18 +296,6 @@ std::int64_t StoredForm::items_before(int index) const {
   return elements(before);
 }
 
-StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice) {
-  if (granule == 1) return {parameter.shape, slice};
-  const auto items = [&](int index) {
-    return ceil_div(elements(slice.part_of(parameter.shape, index)), granule);
-  };
-  if (slice.parts == 1) return {{items(0)}, {}};
-  if (slice.begins.empty()) return {{slice.parts, items(0)}, {0, slice.parts}};
-  std::vector<std::int64_t> begins{0};
-  for (int index = 0; index < slice.parts; ++index) begins.push_back(begins.back() + items(index));
-  return {{begins.back()}, {0, slice.parts, begins}};
-}
-
 void require_granule(const std::string& state, std::int64_t granule) {
   REQUIRE(granule >= 1 && quantum % granule == 0,
           "{}: its granule is {} elements; legal are the divisors of {}", state, granule, quantum);
@@ -319,12 +310,17 @@ bool piece_before(const PieceRow& a, const PieceRow& b) {
 
 void require_complete(const Index& index) {
   std::vector<bool> seen(index.catalog.states.size() * index.catalog.parameters.size());
+  // By state: whether trained parameters have it, first those stepped by elements, then those by matrices.
+  std::vector<std::array<bool, 2>> had(index.catalog.states.size());
   const auto place = [&](std::int64_t state, std::int64_t parameter) {
     return static_cast<std::size_t>(state) * index.catalog.parameters.size() +
            static_cast<std::size_t>(parameter);
   };
   for_each_tensor(index.pieces, [&](std::size_t begin, std::size_t end) {
-    seen[place(index.pieces[begin].state, index.pieces[begin].parameter)] = true;
+    const PieceRow& piece = index.pieces[begin];
+    seen[place(piece.state, piece.parameter)] = true;
+    if (const ParameterEntry& p = parameter_of(index, piece); !p.frozen)
+      had[static_cast<std::size_t>(piece.state)][p.by_matrix] = true;
     require_tensor_complete(index, begin, end);
   });
   for (std::size_t s = 0; s < index.catalog.states.size(); ++s)
@@ -332,7 +328,10 @@ void require_complete(const Index& index) {
       const StateEntry& state = index.catalog.states[s];
       const ParameterEntry& parameter = index.catalog.parameters[p];
       const bool is_there = seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))];
-      const bool none = parameter.frozen && (state.name != weights_state || parameter.elsewhere);
+      const bool of_other_kind =
+          !parameter.frozen && !had[s][parameter.by_matrix] && had[s][!parameter.by_matrix];
+      const bool none =
+          of_other_kind || (parameter.frozen && (state.name != weights_state || parameter.elsewhere));
       REQUIRE(!none || !is_there, "{} is frozen{} and has {}", parameter.name,
               parameter.elsewhere ? ", with its weights elsewhere," : "", state.name);
       REQUIRE(none || is_there || elements(parameter.shape) == 0, "no rank has {} of {} to save", state.name,
@@ -344,7 +343,8 @@ void write_index(const std::filesystem::path& path, const Index& index, const st
                  const char* key) {
   Hdf5File file = Hdf5File::create(path, key);
   const bool partial = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::elsewhere);
-  file.set_attribute("format_version", std::to_string(newest_version - (partial ? 0 : 1)));
+  const bool by_matrix = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::by_matrix);
+  file.set_attribute("format_version", std::to_string(newest_version - (by_matrix ? 0 : partial ? 1 : 2)));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);

@@ -49,4 +49,16 @@ std::vector<Box> boxes_of_slice(const Shape& shape, const TensorSlice& slice, in
   return boxes;
 }
 
+StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, const TensorSlice& slice) {
+  if (granule == 1) return {parameter.shape, slice};
+  const auto items = [&](int index) {
+    return ceil_div(elements(slice.part_of(parameter.shape, index)), granule);
+  };
+  if (slice.parts == 1) return {{items(0)}, {}};
+  if (slice.begins.empty()) return {{slice.parts, items(0)}, {0, slice.parts}};
+  std::vector<std::int64_t> begins{0};
+  for (int index = 0; index < slice.parts; ++index) begins.push_back(begins.back() + items(index));
+  return {{begins.back()}, {0, slice.parts, begins}};
+}
+
 }  // namespace ztrain::checkpoint

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "config/fields/fields_rows.hpp"
+#include "optim/muon.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/schedule.hpp"
 
@@ -67,9 +68,17 @@ std::vector<Field> optimization() {
       on_request(numeric({KEY_OF(optimizer, max_norm), "1.0", "", also({{"false", "0"}}, from(0)),
                           "Bound on the global L2 norm of the gradient. 0: no clipping."})),
       on_request(numeric({KEY_OF(optimizer, momentum), "0.9", "", below_one(),
-                          "Decay of sgd's running sum of gradients. 0: none is kept."})),
-      on_request(numeric(
-          {KEY_OF(optimizer, nesterov), "false", "", any(), "sgd looks one step of its momentum ahead."})),
+                          "sgd: decay of the running sum of gradients; 0: no sum is kept. muon: decay of the "
+                          "running mean of gradients; 0.95 if the key is not given."})),
+      on_request(numeric({KEY_OF(optimizer, nesterov), "false", "", any(),
+                          "sgd and muon look one step of their momentum ahead. For muon the key is true if "
+                          "it is not given."})),
+      on_request(numeric({KEY_OF(optimizer, muon_scale), R"("rms")", "",
+                          also({{"match_rms_adamw", "rms"}, {"original", "spectral"}},
+                               one_of({std::begin(optim::muon_scales), std::end(optim::muon_scales)})),
+                          "Factor by which muon scales the step of a matrix. rms: 0.2 sqrt(max(rows, "
+                          "columns)), so that a learning rate for adamw fits (Liu et al., 2025). spectral: "
+                          "sqrt(max(1, rows / columns)), as Jordan has it."})),
       free({KEY_OF(optimizer, during_backward), "false", "", any(),
             "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
             "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "

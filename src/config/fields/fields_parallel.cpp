@@ -9,12 +9,13 @@ Legal degree() {
 
 /// Adds torchtitan's and Megatron's words for schedules.
 Legal schedule() {
-  Legal legal = also({{"GPipe", "gpipe"},
-                      {"Interleaved1F1B", "interleaved"},
-                      {"ZBVZeroBubble", "zb-v"},
-                      {"DualPipeV", "dualpipe-v"},
-                      {"one_f_one_b", "1f1b"}},
-                     one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}));
+  Legal legal = also(
+      {{"GPipe", "gpipe"},
+       {"Interleaved1F1B", "interleaved"},
+       {"ZBVZeroBubble", "zb-v"},
+       {"DualPipeV", "dualpipe-v"},
+       {"one_f_one_b", "1f1b"}},
+      one_of({"1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"}));
   return legal.or_ending = schedule_file_ending, legal;
 }
 
@@ -65,8 +66,9 @@ std::vector<Field> pipeline() {
            "the time in which ranks wait by their number and sends more. zb-h1, zb-h2: gradients of weights "
            "are computed where a rank would wait; zb-h2 holds the activations of nearly twice as many "
            "micro-batches. zb-v, dualpipe-v: two stages on every rank, back and forth, and the gradients of "
-           "weights likewise: the least waiting; both ends of the model are on the first rank. A file: a "
-           "line for each rank, as PyTorch's _dump_csv writes it."})),
+           "weights likewise: the least waiting; both ends of the model are on the first rank. v-half, "
+           "v-min: as zb-v with a half and a third of its activations, and more waiting. A file: a line for "
+           "each rank, as PyTorch's _dump_csv writes it."})),
       free({KEY_OF(pipeline, stages_per_rank), "0", "stages", between(0, 1024),
             "With pipeline.schedule = \"interleaved\": how many stages every rank has (virtual stages). 0: "
             "2. The others have the number of their own."}),
@@ -77,10 +79,10 @@ std::vector<Field> pipeline() {
             "How many forwards or backwards before it needs an activation or a gradient a rank begins to "
             "receive it: so far its neighbours may run ahead. Each has memory of its own from then on."}),
       free({KEY_OF(pipeline, late_weights), R"("all")", "", one_of({"all", "kept"}),
-            "With schedules that compute gradients of weights later than those of inputs (zb-*, dualpipe-v) "
-            "and recomputation: of which weights. all: of all; what was recomputed for them is held until "
-            "then. kept: of those whose input forward kept; the others' are computed at once, which holds no "
-            "more than 1f1b does of what is recomputed, and waits more."}),
+            "With schedules that compute gradients of weights later than those of inputs (zb-*, v-*, "
+            "dualpipe-v) and recomputation: of which weights. all: of all; what was recomputed for them is "
+            "held until then. kept: of those whose input forward kept; the others' are computed at once, "
+            "which holds no more than 1f1b does of what is recomputed, and waits more."}),
   };
 }
 

@@ -81,6 +81,12 @@ std::vector<Field> data() {
                    "packed as documents of their own, or nothing. Of packed documents only."})),
       on_request(numeric({KEY_OF(data, max_documents), "0", "documents", between(0, 1 << 24),
                           "Most documents in one sequence of packed documents. 0: no limit."})),
+      free(written_path({KEY_OF(data, stage), R"("")", "", any(),
+                         "Folder on a drive that each node has for itself, such as ${TMPDIR}. Before "
+                         "training, one rank of each node copies the files of data.train and "
+                         "data.validation there, and all ranks read the copies. A copy of the same size and "
+                         "modification time is reused; copies stay after the run. Empty: the files are read "
+                         "where they are."})),
   };
 }
 

@@ -61,7 +61,7 @@ Suggestion suggestion(const std::string& key) {
   const std::string section = key.substr(0, key.find('.')), member = key.substr(key.rfind('.') + 1);
   if (const OtherName* other = key == member ? nullptr : find_other_name(key)) return {text_of(*other), true};
   const auto same = keys_where([&](const Field& f) { return f.member() == member; });
-  if (same.size() == 1) return {in_question(same), true};
+  // A `stage` in a wrong section is another program's strategy far more often than data.stage.
   if (const OtherName* other = find_other_name(member)) return {text_of(*other), true};
   if (!same.empty()) return {in_question(same), true};
   const auto ending = keys_where(

@@ -88,9 +88,20 @@ void check_moments(Deck& deck) {
   set_unused(deck, "precision.moments", "not used: the moments of adamw_8bit have 8 bits");
 }
 
+/// Gives muon Nesterov's momentum of 0.95 if the deck says nothing else.
+void check_momentum(Deck& deck) {
+  if (deck.optimizer.name != "muon") return;
+  for (const auto& [key, value] : {std::pair("optimizer.momentum", "0.95"), {"optimizer.nesterov", "true"}}) {
+    if (is_explicit(deck, key)) continue;
+    assign(*find_field(key), value, deck, "optimizer.name");
+    set_source(deck, key, "optimizer.name = \"muon\"");
+  }
+}
+
 }  // namespace
 
 void check_precision(Deck& deck) {
+  check_momentum(deck);
   check_doubles(deck);
   check_rules(deck);
   check_loss_scaling(deck);

@@ -91,7 +91,7 @@ void Hdf5Tokens::open(const std::string& path) {
   Part part;  // closed under the guard if something is wrong with it
   part.path = path;
   part.begin = size_;
-  part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  part.file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access_without_locks()), H5Fclose);
   REQUIRE(part.file, "{}: '{}' cannot be opened as an HDF5 file", key_, path);
   part.state = state_on_disk(part.file);
   part.ids = open_dataset(part, "tokens");

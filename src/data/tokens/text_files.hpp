@@ -11,6 +11,7 @@ namespace ztrain::data {
 struct Reader {
   std::int64_t vocab_size = 0;  ///< model.vocab_size; 0: taken from the data
   std::string model;            ///< folder of the model's tokenizer; "": none is known
+  std::string stage = {};       ///< folder that may hold copies of the files (staged_files.hpp); "": none
 };
 
 /// If a file's name is that of a packed file, throws Error that names key, file and the command that unpacks

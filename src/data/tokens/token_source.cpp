@@ -11,6 +11,7 @@
 #include "data/tokens/file_tokens.hpp"
 #include "data/tokens/hdf5_tokens.hpp"
 #include "data/tokens/megatron_tokens.hpp"
+#include "data/tokens/staged_files.hpp"
 #include "files/file.hpp"
 
 namespace ztrain::data {
@@ -79,9 +80,10 @@ std::uint64_t identity_of(std::uint64_t before, const std::string& path, std::in
 std::unique_ptr<TokenSource> open_tokens(const std::vector<std::string>& patterns, const std::string& format,
                                          const std::string& key, const Reader& reader) {
   REQUIRE(!patterns.empty(), "{} names no files", key);
-  const auto files = expand_patterns(patterns, key);
+  auto files = expand_patterns(patterns, key);
   require_unpacked(files, key);
   const std::string kind = kind_of(files, format, key);
+  for (std::string& file : files) file = copy_or_itself(file, reader.stage);
   if (kind == "hdf5") return std::make_unique<Hdf5Tokens>(files, key);
   if (kind == "megatron") return std::make_unique<MegatronTokens>(files, key);
   if (kind == "text") {

@@ -1,5 +1,9 @@
 // Carries out requests by io_uring. One thread submits them and takes the answers, so reads and writes go on
-// while the thread that started them computes.
+// while the thread that started them computes. A build without liburing has no such carrier.
+
+#include "memory/nvme/work.hpp"
+
+#ifdef ZTRAIN_URING
 
 #include <fmt/format.h>
 #include <liburing.h>
@@ -9,12 +13,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/host_threads.hpp"
-#include "memory/nvme/work.hpp"
 
 namespace ztrain::memory {
 namespace {
@@ -224,12 +228,28 @@ class NvmeRing final : public NvmeCarrier {
 
 }  // namespace
 
-std::unique_ptr<NvmeCarrier> make_nvme_ring(NvmeWork& work, NvmeSteps steps, int depth, int& error) {
+std::unique_ptr<NvmeCarrier> make_nvme_ring(NvmeWork& work, NvmeSteps steps, int depth,
+                                            std::string& refused) {
   ASSERT(depth > 0, "an NVMe store of depth {}", depth);
   auto handles = std::make_unique<RingHandles>(depth);
-  error = handles->why_not();
-  if (error != 0) return nullptr;
+  if (const int error = handles->why_not(); error != 0) {
+    refused = std::strerror(error);
+    return nullptr;
+  }
   return std::make_unique<NvmeRing>(std::move(handles), work, steps, depth);
 }
 
 }  // namespace ztrain::memory
+
+#else
+
+namespace ztrain::memory {
+
+std::unique_ptr<NvmeCarrier> make_nvme_ring(NvmeWork&, NvmeSteps, int, std::string& refused) {
+  refused = "this build has no liburing";
+  return nullptr;
+}
+
+}  // namespace ztrain::memory
+
+#endif

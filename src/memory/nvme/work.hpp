@@ -110,9 +110,9 @@ class NvmeCarrier {
   virtual std::string description() const = 0;
 };
 
-/// Makes a carrier with io_uring, or returns nullptr with errno in `error`. The lists must outlive it,
+/// Makes a carrier with io_uring, or returns nullptr with the reason in `refused`. The lists must outlive it,
 /// and be ended before it is destroyed.
-std::unique_ptr<NvmeCarrier> make_nvme_ring(NvmeWork& work, NvmeSteps steps, int depth, int& error);
+std::unique_ptr<NvmeCarrier> make_nvme_ring(NvmeWork& work, NvmeSteps steps, int depth, std::string& refused);
 /// Makes a carrier of threads that read and write one request each.
 std::unique_ptr<NvmeCarrier> make_nvme_threads(NvmeWork& work, NvmeSteps steps, int threads);
 

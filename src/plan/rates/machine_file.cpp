@@ -62,6 +62,7 @@ const std::vector<NumberRow>& number_rows() {
       {"nodes", "hours_between_failures", 3600, 1e-3, 1e9,
        [](Rates& r, double x) { r.nodes.between_failures = x; }},
       {"nodes", "write", 1e9, 1e-3, 1e9, [](Rates& r, double x) { r.nodes.write = x; }},
+      {"nodes", "watts", 1, 0, 1e9, [](Rates& r, double x) { r.nodes.watts = x; }},
       {"ranks", "beside_collectives", 1, 1e-6, 1, [](Rates& r, double x) { r.beside_collectives = x; }},
       {"ranks", "jitter", 1, 0, 1, [](Rates& r, double x) { r.jitter = x; }},
       {"ranks", "cores", 1, 0, 65536, [](Rates& r, double x) { r.cores = x; }},

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "base/shape.hpp"
+#include "kernel_interface/orthogonal.hpp"
 #include "kernels/elementwise/record.hpp"
+#include "kernels/orthogonal/record.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -63,15 +66,38 @@ double attention_seconds(const Program& p, const Op& op, const Machine& m) {
   return op.flops / (m.peak_flops * (back ? rates.backward : rates.forward) * filled);
 }
 
-double product_seconds(const Program& p, const Op& op, const Machine& m) {
+/// Seconds of so many FLOPs in products of this shape. A head's tiles do not count.
+double seconds_of_products(double flops, const ProductShape& shape, DType in, bool head, const Machine& m) {
   const ProductRates& rates = m.rates.products;
-  const DType in = op.inputs.empty() ? DType::f32 : p.tensor(op.inputs[0]).dtype;
-  const bool fp8 = is_fp8(in);
-  const ProductShape shape = product_shape(p, op);
   if (const auto points = m.rates.measured_products.find(in); points != m.rates.measured_products.end())
-    return op.flops / measured_rate(points->second, shape);
-  const double peak = m.peak_flops * (fp8 ? m.fp8_speedup * rates.fp8_efficiency : m.compute_efficiency);
-  return rates.fixed + op.flops / (peak * m.computing_share * (is_head(op) ? 1 : tile_use(shape, rates)));
+    return flops / measured_rate(points->second, shape);
+  const double peak =
+      m.peak_flops * (is_fp8(in) ? m.fp8_speedup * rates.fp8_efficiency : m.compute_efficiency);
+  return flops / (peak * m.computing_share * (head ? 1 : tile_use(shape, rates)));
+}
+
+/// Seconds to orthogonalise matrices one after the other. Two of the three products of a step give squares of
+/// a matrix's shorter side, and the third one gives the matrix.
+double orthogonal_seconds(const std::vector<OrthogonalMatrix>& matrices, DType in, const Machine& m) {
+  double seconds = 0;
+  for (const OrthogonalMatrix& x : matrices) {
+    const std::int64_t side = std::min(x.rows, x.cols), length = std::max(x.rows, x.cols);
+    const auto d = static_cast<double>(side), n = static_cast<double>(length);
+    const double squares = orthogonal_steps * 2 * d * d * (n + d), whole = orthogonal_steps * 2 * d * d * n;
+    seconds += 3 * orthogonal_steps * m.rates.products.fixed +
+               seconds_of_products(squares, {1, side, side, n}, in, false, m) +
+               seconds_of_products(whole, {1, side, length, d}, in, false, m);
+  }
+  return seconds;
+}
+
+double product_seconds(const Program& p, const Op& op, const Machine& m) {
+  const DType in = op.inputs.empty() ? DType::f32 : p.tensor(op.inputs[0]).dtype;
+  if (op.type == Orthogonalise::op)
+    return orthogonal_seconds(record_of<Orthogonalise>(op.attributes).matrices, in, m);
+  const bool fixed = !m.rates.measured_products.contains(in);
+  return (fixed ? m.rates.products.fixed : 0) +
+         seconds_of_products(op.flops, product_shape(p, op), in, is_head(op), m);
 }
 
 double compute_seconds(const Program& p, const Op& op, const Machine& m) {

@@ -47,6 +47,7 @@ struct NodeRates {
   /// Team, "The Llama 3 Herd of Models", 2024).
   double between_failures = 6300 * 3600.0;
   double write = 2e9;  ///< bytes/s of one node to the file system
+  double watts = 0;    ///< most power that a node draws, with its fans; 0: not known
 };
 
 /// What a kernel or a collective does, as far as its time depends on it.

@@ -5,7 +5,7 @@
 namespace ztrain::plan {
 namespace {
 
-std::string percent(double share) {
+std::string whole_percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
 
@@ -13,8 +13,8 @@ std::string percent(double share) {
 std::string kernel_text(int ranks, const std::string& name, const FittedRate& fitted) {
   std::string text = fmt::format(
       "\n# {} measured size{}: the fit is off by {} (median), {} at most.\n[ranks_on_node.{}.kernel.{}]\n",
-      fitted.sizes, fitted.sizes == 1 ? "" : "s", percent(fitted.error.median), percent(fitted.error.worst),
-      ranks, name);
+      fitted.sizes, fitted.sizes == 1 ? "" : "s", whole_percent(fitted.error.median),
+      whole_percent(fitted.error.worst), ranks, name);
   const KernelRate& rate = fitted.rate;
   text += fmt::format("fixed = {:.6g}\n", rate.fixed * 1e6);
   if (rate.per_byte > 0) text += fmt::format("bandwidth = {:.6g}\n", 1e-9 / rate.per_byte);
@@ -35,8 +35,9 @@ std::string node_text(int ranks, const RatesOfNode& node) {
         "# kernels, {} more than their collectives, and {:.2f} us for each op: the rates below have it in "
         "them. By them\n"
         "# these steps are off by {} (median), {} at most.\n",
-        node.undisturbed, node.decks, percent(node.more_of_kernels), percent(node.more_of_collectives),
-        1e6 * node.each_op, percent(node.steps.median), percent(node.steps.worst));
+        node.undisturbed, node.decks, whole_percent(node.more_of_kernels),
+        whole_percent(node.more_of_collectives), 1e6 * node.each_op, whole_percent(node.steps.median),
+        whole_percent(node.steps.worst));
   for (const auto& [name, fitted] : node.kernels) text += kernel_text(ranks, name, fitted);
   return text;
 }

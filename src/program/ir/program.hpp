@@ -226,7 +226,10 @@ struct ParameterPlace {
   bool trainable = false;   ///< it has a gradient
   int other_rank = -1;      ///< of the pipeline, that has the same; -1: none
   AxisSet split_over = Axis::tensor;
+  int dims = 1;  ///< of its shape
 
+  /// Whether ranks of the axis have parts of its matrices, which are its last two dims.
+  bool cuts_matrices(Axis axis) const { return split >= dims - 2 && split_along(axis); }
   bool split_along(Axis axis) const { return split >= 0 && split_over.contains(axis); }
 };
 

@@ -49,7 +49,7 @@ Layout make_layout(const RankGraph& of, Whole optimizer) {
   std::vector<ParameterShape> shapes;
   for (const model::Parameter& p : of.graph.parameters)
     shapes.push_back({p.name, p.shape, p.slice, p.unit, p.decay, p.trainable, p.adapter, p.other_rank,
-                      p.joined, p.form.any()});
+                      p.joined, p.form.any(), p.by_matrix});
   return Layout(std::move(shapes), unit_cuts(of, optimizer), of.at);
 }
 
@@ -109,7 +109,7 @@ void note_parameters(Program& program, const model::Graph& graph, const Cut& cut
                                       : Quanta{s.begin + computed.begin, computed.end - computed.begin};
       program.parameters.push_back({shape.name, unit.unit, items.begin, items.count, shape.slice.dim,
                                     graph.parameters[p].computed.end > 0, shape.trainable, shape.other_rank,
-                                    shape.slice.axes});
+                                    shape.slice.axes, static_cast<int>(shape.shape.size())});
     }
   }
 }
@@ -176,9 +176,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
   if (training) note_parameters(p, base.graph, base.cut);
-  base.tensors.optimizer_states =
-      optimizer ? optimizer->states(spec.optimizer.settings()) : std::vector<optim::StateInfo>{};
-  base.tensors.units = add_unit_states(p, base.cut, base.tensors.optimizer_states);
+  base.tensors.units = add_unit_states(p, base.cut, optimizer, spec.optimizer.settings());
   for (UnitState& unit : base.tensors.units) unit.saved = unit.trained || spec.saves_frozen;
   give_homes(p, base.cut, base.tensors.units, spec.offload);
   if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))

@@ -25,6 +25,7 @@
 #include "program/passes/final_passes.hpp"
 #include "program/passes/fusion.hpp"
 #include "program/passes/join_products.hpp"
+#include "program/passes/matrix_step.hpp"
 #include "program/passes/offload.hpp"
 #include "program/passes/optimizer.hpp"
 #include "program/passes/overlap.hpp"
@@ -204,6 +205,9 @@ constexpr GraphPass graph_passes[] = {
       if (w.cache != nullptr) give_cache(w.graph, *w.cache);
     },
     [](RankGraph& w) { join_products(w.graph); },
+    [](RankGraph& w) {
+      if (w.training() && w.spec.kind == JobKind::training) mark_matrices(w.graph, w.spec.optimizer);
+    },
     [](RankGraph& w) { group_parameters(w.graph, w.spec.units, w.placed.summed_over); },
     [](RankGraph& w) {
       if (w.training()) require_patterns_match(w.graph, w.spec.optimizer);

@@ -13,8 +13,10 @@
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
 #include "model/trainable.hpp"
+#include "optim/muon.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/passes/matrix_step.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -44,11 +46,11 @@ TensorId norm(Program& program, const Cut& cut, int unit, TensorId gradient) {
   return out;
 }
 
-void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
-          TensorId gradient) {
-  const UnitState& s = tensors.units[at(unit)];
+/// Returns the constants of an op that steps a unit by a rule.
+OptimizerStep record_of_step(std::string_view rule, const Cut& cut, const UnitState& s,
+                             const OptimizerSpec& o, int unit) {
   OptimizerStep record;
-  record.rule = o.options.name;
+  record.rule = rule;
   record.master = s.separate_master;
   record.beta1 = o.options.beta1;
   record.beta2 = o.options.beta2;
@@ -58,14 +60,32 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Opt
   record.stochastic = o.stochastic_rounding;
   record.seed = static_cast<std::int64_t>(o.seed);
   add_stepped_pieces(record, cut, s, unit, o);
+  return record;
+}
+
+/// Returns the constants of the first half of a step of matrices, which writes no parameter.
+OptimizerStep first_half_of(OptimizerStep step, std::string_view rule) {
+  step.rule = rule;
+  step.master = step.stochastic = false;
+  return step;
+}
+
+void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
+          TensorId gradient, MatrixSteps& matrices) {
+  const UnitState& s = tensors.units[at(unit)];
+  if (cut.units[at(unit)].by_matrix) {
+    const OptimizerStep second = record_of_step(optim::MuonMove::name, cut, s, o, unit);
+    return append_matrix_step(program, matrices, cut, s, unit, gradient, tensors.scalars,
+                              first_half_of(second, s.rule), second);
+  }
   // What the optimizer writes of the parameters.
   std::vector<TensorId> outputs{cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole};
   if (s.separate_master) outputs.push_back(s.master.whole);
   for (const State& state : s.optimizer) outputs.push_back(state.whole);
   std::vector<TensorId> inputs{gradient, tensors.scalars};
   inputs.insert(inputs.end(), outputs.begin(), outputs.end());
-  add_op(program, record, program.units[at(unit)], {ActionKind::optimize, unit, -1}, std::move(inputs),
-         std::move(outputs));
+  add_op(program, record_of_step(s.rule, cut, s, o, unit), program.units[at(unit)],
+         {ActionKind::optimize, unit, -1}, std::move(inputs), std::move(outputs));
 }
 
 void share(Program& program, const FlatUnit& unit, const State& state) {
@@ -135,10 +155,10 @@ std::vector<UnitStep> take_steps(Program& program, OpId begin, const JobTensors&
   std::vector<Op> left;
   UnitStep* stepped = nullptr;  // what follows from its parameters comes next
   for (auto op = program.ops.begin() + begin; op != program.ops.end(); ++op) {
-    const bool norm = op->type == SumSquares::op, step = op->type == OptimizerStep::op;
+    const bool norm = op->type == SumSquares::op, step = op->action.kind == ActionKind::optimize;
     if (norm || step) {
       UnitStep& of = steps[at(op->action.part)];
-      of.uses.insert(program.storage(op->inputs[0]));
+      if (norm) of.uses.insert(program.storage(op->inputs[SumSquares::gradient]));
       if (step) stepped = &of;
       of.ops.push_back(std::move(*op));
     } else if (stepped != nullptr && op->communicates()) {
@@ -203,9 +223,10 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
       norms.push_back(norm(program, cut, static_cast<int>(u), gradients[u].slice));
   append_partials(program, cut, tensors, losses, norms);
   append_finish(program, tensors, terms.overflows);
+  MatrixSteps matrices(cut);
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
-    step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole);
+    step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole, matrices);
     if (cut.strategy.optimizer_sharded)
       share(program, cut.layout.unit(static_cast<int>(u)), tensors.units[u].parameters);
   }
@@ -237,8 +258,13 @@ void add_stepped_pieces(OptimizerStep& step, const Cut& cut, const UnitState& st
   for (const Piece& p : cut.layout.pieces(unit, state.step_begin, state.step_begin + state.step_count)) {
     const ParameterShape& parameter = cut.layout.parameters()[at(p.parameter)];
     const SliceIndex index = slice_index(parameter.shape, parameter.slice, part_of(parameter.slice, cut.at));
-    step.pieces.push_back({p.flat_begin - state.step_begin, p.count,
-                           group_of(config::settings_of(optimizer.options, parameter.name, parameter.decay)),
+    config::ParameterSettings rates = config::settings_of(optimizer.options, parameter.name, parameter.decay);
+    if (step.rule == optim::MuonMove::name) {  // the decay of muon does not depend on a matrix's shape
+      const double factor = optim::muon_factor(
+          optimizer.options.muon_scale, parameter.shape[parameter.shape.size() - 2], parameter.shape.back());
+      rates = {rates.lr_scale * factor, rates.weight_decay / factor};
+    }
+    step.pieces.push_back({p.flat_begin - state.step_begin, p.count, group_of(rates),
                            std::bit_cast<std::int64_t>(hash_text(parameter.name)), p.slice_begin, index.run,
                            index.stride, index.offset});
   }
@@ -259,6 +285,7 @@ config::Optimizer OptimizerSpec::standard() {
   o.eps = 1e-8;
   o.weight_decay = 0.1;
   o.momentum = 0.9;
+  o.muon_scale = "rms";
   return o;
 }
 

@@ -41,11 +41,10 @@ Quanta quanta_of(const WeightForm& form, const Segment& parameter, const model::
   return {form.bytes(parameter.begin) + first * form.quantum_bytes(), (last - first) * form.quantum_bytes()};
 }
 
-std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
-                                       const std::vector<optim::StateInfo>& optimizer) {
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, const optim::Info* optimizer,
+                                       const optim::Settings& settings) {
   const Precision& p = cut.precision;
   const bool optimizer_sharded = cut.strategy.optimizer_sharded;
-  const std::vector<optim::StateInfo> none;
   std::vector<UnitState> states;
   for (const FlatUnit& unit : cut.layout.units()) {
     UnitState s;
@@ -66,7 +65,13 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
     s.master = s.separate_master
                    ? add_state(program, cut, unit, {"master.", p.master, Category::master, optimizer_sharded})
                    : s.parameters;
-    for (const optim::StateInfo& info : trainable ? optimizer : none)
+    if (trainable && optimizer != nullptr) {
+      const bool other = !optimizer->others.empty() && !cut.units[at(unit.unit)].by_matrix;
+      const optim::Info& rule = other ? optim::find(optimizer->others) : *optimizer;
+      s.rule = rule.name;
+      s.states = rule.states(settings);
+    }
+    for (const optim::StateInfo& info : s.states)
       s.optimizer.push_back(add_state(program, cut, unit,
                                       {info.name + ".", info.dtype.value_or(p.moments), Category::optimizer,
                                        optimizer_sharded, info.granule}));

@@ -2,6 +2,7 @@
 // The persistent tensors of a job: what each rank keeps between Programs.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/shape.hpp"
@@ -40,8 +41,10 @@ struct UnitState {
   State parameters;
   /// What forward and backward read: the parameters, or their 8-bit codes (program/passes/weight_codes.hpp).
   State computed;
-  State master;  ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
-  std::vector<State> optimizer;  ///< in the order of the optimizer's states; none for a frozen unit
+  State master;      ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
+  std::string rule;  ///< row of the optimizer table that steps the unit, or ""
+  std::vector<optim::StateInfo> states;  ///< what the rule keeps; none for a frozen unit
+  std::vector<State> optimizer;          ///< in the order of `states`
   /// Room in the host's memory for copies of the slices of master and optimizer, in that order, which are
   /// saved while training goes on, or to which it goes back. None where this rank does neither.
   std::vector<TensorId> snapshot;
@@ -91,9 +94,10 @@ struct Quanta {
 /// The quanta in which these elements of a parameter lie.
 Quanta quanta_of(const WeightForm& form, const Segment& parameter, const model::Rows& elements);
 
-/// Adds the state tensors of every unit to program. optimizer: the states that it keeps; none for inference.
-std::vector<UnitState> add_unit_states(Program& program, const Cut& cut,
-                                       const std::vector<optim::StateInfo>& optimizer);
+/// Adds the state tensors of every unit to program. optimizer: the rule of trained units; if it
+/// has `others`, of those with matrices alone. null: no unit is stepped.
+std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, const optim::Info* optimizer,
+                                       const optim::Settings& settings);
 
 /// Whose ranks have room for a copy of their state (UnitState::snapshot).
 enum class Snapshots : std::uint8_t {
@@ -121,7 +125,6 @@ struct TeacherTensors {
 
 struct JobTensors {
   std::vector<UnitState> units;
-  std::vector<optim::StateInfo> optimizer_states;  ///< of each trained unit's UnitState::optimizer
   std::vector<TensorId> scales;  ///< by parameter: of the codes that are computed with, or none
   /// By parameter: what else belongs to a weight in 4 or 8 bits, or none.
   std::vector<TensorId> statistics;

@@ -129,9 +129,9 @@ std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& optio
 void group_parameters(Graph& graph, const UnitOptions& options, const std::vector<AxisSet>& summed_over) {
   const std::vector<std::string> names = unit_names(graph, options);
   std::map<std::string, int> gathers;  // what is gathered at once, by name
-  // By that name; trainable or not; 8-bit codes to compute with or not; in 4 or 8 bits or not; axes of its
-  // shards, and of its gradient's sum; on which other rank of the pipeline.
-  std::map<std::tuple<std::string, bool, bool, bool, std::uint32_t, std::uint32_t, int>, int> numbers;
+  // Keyed by the name; trainable or not; stepped by matrices or not; 8-bit codes to compute with or not; in 4
+  // or 8 bits or not; axes of its shards, and of its gradient's sum; on which other rank of the pipeline.
+  std::map<std::tuple<std::string, bool, bool, bool, bool, std::uint32_t, std::uint32_t, int>, int> numbers;
   std::vector<model::Unit> units;
   const auto number_of = [&](const std::string& name, bool kept_whole, std::size_t parameter) {
     const Parameter& p = graph.parameters[parameter];
@@ -139,13 +139,14 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
     const std::string others =
         p.state_over == state_axes ? "" : fmt::format(" (sharded over {})", to_string(p.state_over));
     const int together = gathers.try_emplace(name, static_cast<int>(gathers.size())).first->second;
-    const auto [it, fresh] = numbers.try_emplace(
-        {name, p.trainable, p.coded(), p.form.any(), p.state_over.bits(), summed.bits(), p.other_rank},
-        static_cast<int>(units.size()));
+    const auto [it, fresh] = numbers.try_emplace({name, p.trainable, p.by_matrix, p.coded(), p.form.any(),
+                                                  p.state_over.bits(), summed.bits(), p.other_rank},
+                                                 static_cast<int>(units.size()));
     if (fresh)
       units.push_back({name + (summed.contains(Axis::tensor) ? " (summed over tensor)" : "") + others +
                            (p.other_rank < 0 ? "" : " (of two stages)"),
-                       together, p.trainable, p.constant, kept_whole, p.coded(), p.other_rank, p.form});
+                       together, p.trainable, p.constant, kept_whole, p.coded(), p.other_rank, p.form,
+                       p.by_matrix});
     return it->second;
   };
   const std::vector<std::int64_t> sizes = joined_sizes(graph);
@@ -167,7 +168,8 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
   };
   for (model::Unit& unit : units) {
     const bool beside_trained = !unit.trainable && is_trained(unit.together);
-    unit.name += unit.form.any()                ? " (quantised)"
+    unit.name += unit.by_matrix                 ? " (matrices)"
+                 : unit.form.any()              ? " (quantised)"
                  : unit.coded && beside_trained ? " (frozen, fp8)"
                  : unit.coded                   ? " (fp8)"
                  : beside_trained               ? " (frozen)"

@@ -13,9 +13,10 @@ namespace ztrain::program {
 // Each kind of schedules has a file.
 using TurnsOf = std::vector<Turn>(const ScheduleInput&);
 TurnsOf gpipe, one_forward_one_backward, zero_bubble_h1, zero_bubble_h2, interleaved, zero_bubble_vee,
-    dualpipe_vee;
+    dualpipe_vee, vee_half, vee_min;
 using SteadyOf = SteadyState(const ScheduleInput&);
-SteadyOf steady_1f1b, steady_h1, steady_h2, steady_interleaved, steady_zero_bubble_vee, steady_dualpipe_vee;
+SteadyOf steady_1f1b, steady_h1, steady_h2, steady_interleaved, steady_zero_bubble_vee, steady_dualpipe_vee,
+    steady_vee_half, steady_vee_min;
 
 namespace {
 
@@ -52,6 +53,8 @@ constexpr Row table[] = {
     {.name = "zb-h1", .turns = zero_bubble_h1, .steady = steady_h1},
     {.name = "zb-h2", .turns = zero_bubble_h2, .steady = steady_h2},
     {.name = "zb-v", .turns = zero_bubble_vee, .steady = steady_zero_bubble_vee, .chunks = 2, .vee = true},
+    {.name = "v-half", .turns = vee_half, .steady = steady_vee_half, .chunks = 2, .vee = true},
+    {.name = "v-min", .turns = vee_min, .steady = steady_vee_min, .chunks = 2, .vee = true},
     {.name = "dualpipe-v", .turns = dualpipe_vee, .steady = steady_dualpipe_vee, .chunks = 2, .vee = true},
 };
 

@@ -61,4 +61,10 @@ inline Spread spread_of_scales(const Program& program, const Op& op, std::size_t
   return !made.persistent ? found : are_scales_of_cut_rows(program, made) ? Spread::rows : Spread::equal;
 }
 
+/// Inputs are dealt over the data axes; what else is kept is the same on every rank, but for some scales.
+inline Spreads initial_spreads(const Program& program, const Tensor& tensor) {
+  if (are_scales_of_cut_rows(program, tensor)) return equal_but(Axis::tensor, Spread::rows);
+  return tensor.category == Category::input ? equal_but(token_axes, Spread::rows) : filled(Spread::equal);
+}
+
 }  // namespace ztrain::program

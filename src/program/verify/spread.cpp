@@ -197,6 +197,13 @@ Spreads said_by(const Op& message) {
   return said;
 }
 
+std::string sum_fault(const ParameterPlace& p, Axis axis, Spread spread, AxisSet shard) {
+  const Spread whole = p.split_along(axis) ? cut_along(p.split) : Spread::equal;
+  if (!p.trainable || spread == whole || (spread == Spread::shard && shard.contains(axis))) return "";
+  return fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one too many",
+                     p.name, words_for(spread), words_for(whole));
+}
+
 std::string loss_fault(const Op& op, std::size_t input, Axis axis, Spread spread) {
   const bool of_experts = op.type == ExpertsPartials::op, of_pairs = op.type == PreferenceReport::op;
   const bool is_loss = of_pairs || input < at(op.attributes.integer("losses"));

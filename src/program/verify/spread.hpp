@@ -68,12 +68,20 @@ inline bool is_number(const Tensor& t) {
   return t.persistent && t.base == no_tensor && t.category == Category::scalar;
 }
 
+inline bool spans(const Op& op, Axis axis) {
+  return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
+}
+
 /// Returns how a message between stages says that its value is spread.
 Spreads said_by(const Op& message);
 
 /// Returns what the ways do not show, or "": a bias that no rank or several add to a sum, or attention or
 /// dropout with constants of another part.
 std::string part_fault(const Program& program, const Op& op, Axis axis, const std::vector<Spread>& given);
+
+/// Returns what is wrong with a gradient that an optimizer or a norm reads, or "". shard: the axes over which
+/// the reader has a shard of it alone.
+std::string sum_fault(const ParameterPlace& p, Axis axis, Spread spread, AxisSet shard);
 
 /// Returns what is wrong with an input of the ops that add up losses (StepPartials, ExpertsPartials,
 /// PreferenceReport), or "". Each token's loss must be there once. Losses of experts and of pairs are of

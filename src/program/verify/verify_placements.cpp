@@ -17,6 +17,7 @@
 #include "program/passes/final_passes.hpp"
 #include "program/verify/codes_check.hpp"
 #include "program/verify/last_parameter.hpp"
+#include "program/verify/matrices_check.hpp"
 #include "program/verify/ring_check.hpp"
 #include "program/verify/rows_check.hpp"
 #include "program/verify/stages_check.hpp"
@@ -35,7 +36,7 @@ class Checker {
     for (std::size_t t = 0; t < program.tensors.size(); ++t) {
       const Tensor& tensor = program.tensors[t];
       if (tensor.base != no_tensor) continue;
-      if (tensor.persistent) plain_[t] = initial(tensor);
+      if (tensor.persistent) plain_[t] = initial_spreads(program, tensor);
       if (tensor.unit >= 0) flat_[static_cast<TensorId>(t)] = units_.initial(tensor, tensor.persistent);
     }
     for (const auto& [t, flat] : flat_)
@@ -56,12 +57,6 @@ class Checker {
   using Flat = UnitParameters::Flat;
 
   const ParameterPlace& place(std::size_t p) const { return program_.parameters[p]; }
-
-  /// Inputs are dealt over the data axes; what else is kept is the same on every rank, but for some scales.
-  Spreads initial(const Tensor& tensor) const {
-    if (are_scales_of_cut_rows(program_, tensor)) return equal_but(Axis::tensor, Spread::rows);
-    return tensor.category == Category::input ? equal_but(token_axes, Spread::rows) : filled(Spread::equal);
-  }
 
   [[noreturn]] void refuse(Axis axis, const std::string& what) const {
     fail("{}: {} over {}", describe(program_, id_), what, name_of(axis));
@@ -96,13 +91,15 @@ class Checker {
   }
 
   void visit(const Op& op) {
-    if (op.type == Release::op || op.type == ZeroGaps::op) return;
+    if (op.type == Release::op || (op.type == ZeroGaps::op && is_flat(op.outputs[0]))) return;
+    if (op.type == ZeroGaps::op) return set(op.outputs[0], spread_of_stepped(program_, op));
     if (const std::string fault = stages_.follow(op); !fault.empty()) refuse(Axis::pipeline, fault);
     if (op.type == Add::op && is_flat(op.outputs[0])) return;  // the two stages' sums are spread alike
     if (op.communicates()) return communicate(op);
     if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op, Spread::rows);
     if (op.type == PreferenceReport::op) return count_losses(op, Spread::sum);
+    if (op.type == Orthogonalise::op) return set(op.outputs[0], follow(op, orthogonalised));
     if (op.type == CountOverflows::op) return set_all(op.outputs, filled(Spread::sum));
     if (op.type == OwnRows::op || op.type == SumOfRanks::op) return join_rows(op);
     if (op.type == FinishStep::op) return finish(op);
@@ -244,10 +241,6 @@ class Checker {
     return made.spread;
   }
 
-  bool spans(const Op& op, Axis axis) const {
-    return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
-  }
-
   /// Between stages: both sides say over which axes it is split or a sum, and verify_no_deadlock that they
   /// say the same.
   void pass_message(const Op& op) {
@@ -306,14 +299,29 @@ class Checker {
 
   /// The optimizer, and the norm, take the whole sum, or this rank's shard of it.
   void consume(const Op& op) {
-    check_sums(op.inputs[0]);
-    const UnitParameters::Range unit = units_.of(program_.tensor(program_.storage(op.inputs[0])).unit);
-    for (std::size_t p = unit.begin; p < unit.end; ++p)
-      if (const std::string fault = stages_.gradient_fault(place(p), op.inputs[0]); !fault.empty())
-        refuse(Axis::pipeline, fault);
+    if (is_flat(op.inputs[0]))
+      check_gradient(op.inputs[0]);
+    else
+      follow(op, moved);
     if (op.type == SumSquares::op) return set(op.outputs[0], filled(Spread::sum));
     const TensorId stepped = op.outputs[0];
+    if (!is_flat(stepped)) return set(stepped, spread_of_stepped(program_, op));
     write_flat(stepped, read_flat(record_of<OptimizerStep>(op.attributes).whole ? op.outputs[1] : stepped));
+  }
+
+  void check_gradient(TensorId gradient) const {
+    check_sums(gradient);
+    const UnitParameters::Range unit = units_.of(program_.tensor(program_.storage(gradient)).unit);
+    for (std::size_t p = unit.begin; p < unit.end; ++p)
+      if (const std::string fault = stages_.gradient_fault(place(p), gradient); !fault.empty())
+        refuse(Axis::pipeline, fault);
+  }
+  /// Returns the spreads that follow by the rule from those of the first input.
+  Spreads follow(const Op& op, Told (*rule)(const Program&, const Op&, Axis, Spread)) const {
+    Spreads spreads = read(op.inputs[0]);
+    for (const Axis axis : axes_)
+      spreads[at(axis)] = told(rule(program_, op, axis, spreads[at(axis)]), op, axis);
+    return spreads;
   }
 
   void check_sums(TensorId gradient) const {
@@ -322,24 +330,17 @@ class Checker {
     const UnitCut& cut = program_.unit_cuts[at(number)];
     const bool shard = elements(program_.tensor(gradient).shape) < program_.unit_elements[at(number)];
     const UnitParameters::Range unit = units_.of(number);
-    for (std::size_t p = unit.begin; p < unit.end; ++p)
-      if (place(p).trainable) check_sum(p, flat[p - unit.begin], shard ? cut.shard_axes : AxisSet());
+    for (std::size_t p = unit.begin; p < unit.end; ++p) {
+      for (const Axis axis : axes_)
+        if (const std::string fault =
+                sum_fault(place(p), axis, flat[p - unit.begin][at(axis)], shard ? cut.shard_axes : AxisSet());
+            !fault.empty())
+          refuse(axis, fault);
+    }
     for (const Axis axis : axes_)
       if (const bool is = reduced_[at(number)].contains(axis); is != cut.reduce_axes.contains(axis))
         refuse(axis, fmt::format("the gradient of {} is {}summed, and its unit says otherwise",
                                  place(unit.begin).name, is ? "" : "not "));
-  }
-
-  /// shard: the axes over which the reader has a shard of it alone.
-  void check_sum(std::size_t p, const Spreads& gradient, AxisSet shard) const {
-    for (const Axis axis : axes_) {
-      const Spread spread = gradient[at(axis)];
-      const Spread whole = place(p).split_along(axis) ? cut_along(place(p).split) : Spread::equal;
-      if (spread == whole || (spread == Spread::shard && shard.contains(axis))) continue;
-      refuse(axis, fmt::format("the gradient of {} is {} where it must be {}: a reduction is missing or one "
-                               "too many",
-                               place(p).name, words_for(spread), words_for(whole)));
-    }
   }
 
   /// Losses are summed over all ranks: each token's must be there once.
@@ -356,7 +357,7 @@ class Checker {
     for (std::size_t t = 0; t < plain_.size(); ++t)
       for (const Axis axis : axes_)
         if (const Spread now = plain_[t][at(axis)];
-            is_number(program_.tensors[t]) && now != initial(program_.tensors[t])[at(axis)])
+            is_number(program_.tensors[t]) && now != initial_spreads(program_, program_.tensors[t])[at(axis)])
           fail("program '{}' leaves '{}' as {} over {}", program_.name, program_.tensors[t].name,
                words_for(now), name_of(axis));
     for (const auto& [t, before] : first_) {

@@ -1,4 +1,5 @@
 #include "runtime/device/device.hpp"
+#include "runtime/device/gpu_address.hpp"
 
 namespace ztrain::runtime {
 
@@ -8,6 +9,10 @@ std::unique_ptr<Device> make_device(int) {
 
 bool built_for_gpus() {
   return false;
+}
+
+std::string gpu_address() {
+  return "";
 }
 
 }  // namespace ztrain::runtime

@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "runtime/device/cuda_check.hpp"
 #include "runtime/device/cuda_memory.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/gpu_address.hpp"
 
 namespace ztrain::runtime {
 namespace {
@@ -213,6 +216,19 @@ std::unique_ptr<Device> make_device(int local_rank) {
 
 bool built_for_gpus() {
   return true;
+}
+
+std::string gpu_address() {
+  int gpu = 0;
+  check_cuda(cudaGetDevice(&gpu), "cudaGetDevice");
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), gpu) != cudaSuccess) {
+    cudaGetLastError();  // The next check would find the error.
+    return "";
+  }
+  std::string text = address.data();
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
 }
 
 }  // namespace ztrain::runtime

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,34 +46,47 @@ PmixAbort pmix_abort_of_mpirun() {
   return library == nullptr ? nullptr : reinterpret_cast<PmixAbort>(dlsym(library, "PMIx_Abort"));
 }
 
-/// Environment variables that launchers set for each rank: mpirun of Open MPI 4, PMIx (mpirun and srun), and
-/// srun's older ways.
-constexpr std::array said_by_launchers{"OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE", "PMI_RANK",
-                                       "PMI_FD"};
+/// Returns the name of the MPI library, without the particulars that follow it.
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "an unknown MPI library";
+  std::string name(text, static_cast<std::size_t>(length));
+  name.resize(std::min(name.find_first_of(",\n"), name.size()));
+  std::ranges::replace(name, '\t', ' ');
+  return name;
+}
+
+/// Returns whether the MPI library of this build may find other ranks by what this launcher offers, or by a
+/// server of PMIx beside it. Otherwise Open MPI ends the process with its own message within a step of SLURM.
+bool may_find_ranks(WireUp wire_up) {
+#ifdef OPEN_MPI
+  return wire_up == WireUp::pmi || wire_up == WireUp::pmix || std::getenv("PMIX_NAMESPACE") != nullptr;
+#else
+  return wire_up != WireUp::none;
+#endif
+}
 
 }  // namespace
 
-void require_one_job() {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  // mpirun's daemons are tasks of srun, and their environment is that of mpirun's ranks.
-  const bool of_mpirun = std::getenv("OMPI_MCA_orte_local_daemon_uri") != nullptr;
-  if (of_mpirun || tasks == nullptr || std::atoi(tasks) < 2) return;
-  const char* task = std::getenv("SLURM_PROCID");
-  if (task != nullptr && std::string_view(task) != "0") {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // one of the tasks prints it
+void require_one_job(const std::optional<Started>& started) {
+  if (!started || !started->is_one_of_several()) return;
+  // One of the tasks prints it. If the launcher gives no number of tasks, rank 0 does not know of the others.
+  const char* const prints = started->size.empty() ? "1" : "0";
+  if (!started->rank.empty() && started->rank != prints) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
     std::_Exit(1);
   }
   throw Error(
-      fmt::format("srun has started {} tasks, and to MPI each is a job of one rank: start them with "
-                  "`srun --mpi=pmix` (`srun --mpi=list` shows what this SLURM has), with another plugin that "
-                  "this MPI library knows, or with mpirun inside the allocation",
-                  tasks));
+      fmt::format("{} has started {} tasks ({}), and to MPI each is a job of one rank. ztrain is linked with "
+                  "{}: {}",
+                  started->by->name, started->size.empty() ? "several" : started->size, started->found,
+                  mpi_library(), started->by->remedy));
 }
 
-void prepare_process_alone() {
-  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
-  const bool alone = std::ranges::none_of(said_by_launchers, is_set);
-  if (alone) require_one_job();  // otherwise Open MPI would end the process with its own message
+void prepare_process(const std::optional<Started>& started) {
+  const bool alone = !started || !may_find_ranks(started->by->wire_up);
+  if (alone) require_one_job(started);
   // Without this a process that runs alone starts a daemon, which takes 0.3 s.
   setenv("OMPI_MCA_ess_singleton_isolated", "1", /*overwrite=*/0);
   // All such processes of a user would share one folder in /tmp, which the first to end removes while the

@@ -1,5 +1,5 @@
 #pragma once
-// Finds out about this process's launcher (mpirun or SLURM), and tells it that the job has failed. Open MPI's
+// Finds out about this process's launcher, and tells it that the job has failed. Open MPI's
 // mpirun prints a dozen lines if a rank returns a non-zero status or calls MPI_Abort, and a user would read
 // those instead of the error. Asked to end the job through PMIx, as MPI_Abort does after its own message, it
 // prints nothing.
@@ -7,17 +7,21 @@
 #include <optional>
 #include <string>
 
+#include "base/launchers.hpp"
+
 namespace ztrain::runtime {
 
 class Session;
 
 /// Before MPI starts: sets what Open MPI needs if no launcher has started this process, and does not matter
-/// otherwise. Values in the environment take precedence. Throws as require_one_job.
-void prepare_process_alone();
+/// otherwise. Values in the environment take precedence. Throws as require_one_job if this MPI library cannot
+/// find the other ranks by what the launcher offers.
+void prepare_process(const std::optional<Started>& started);
 
-/// For a job of one rank: throws Error if srun has started several such tasks, which know nothing of each
-/// other. Each would be a run of its own, all in the same folders.
-void require_one_job();
+/// For a job of one rank: throws Error if the launcher has started several such tasks, which know nothing of
+/// each other. Each would be a run of its own, all in the same folders. `started` is from before MPI started:
+/// MPI may set the variables of launchers itself.
+void require_one_job(const std::optional<Started>& started);
 
 /// Asks mpirun to end all ranks, and itself, with this status. Returns false, without effect, if something
 /// else started this process: other launchers say little, and a shell under mpirun must see the status. One

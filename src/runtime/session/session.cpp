@@ -28,7 +28,8 @@ Session::Session(int* argc, char*** argv)
   // Ranks have one thread each by default: threads that a library starts unasked would compete with other
   // ranks.
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/0);
-  prepare_process_alone();
+  const std::optional<Started> started = started_by(own_environment());
+  prepare_process(started);
   // By default CUDA loads a kernel at its first launch, and may wait for the GPU to do so. If the GPU runs a
   // collective that waits for another rank, which also waits to load, both wait for ever. Loading all at the
   // start costs time and some memory of the GPU. CUDA reads this at its first call, which MPI may make.
@@ -46,7 +47,7 @@ Session::Session(int* argc, char*** argv)
   check_mpi(MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
-  if (size_ == 1) require_one_job();
+  if (size_ == 1) require_one_job(started);
   // SIGPIPE would end the process at once without a message. MPI writes to sockets of ranks that may be gone,
   // and the launcher should see the rank that died first. A reader of stdout may be gone too: a run goes on
   // without it, and a command whose result is text fails with a message (Console::unwritten).

@@ -38,8 +38,9 @@ struct Plan {
 
   /// 0 also of a process that no launcher has started.
   static std::string rank() {
-    const std::string given = variable("OMPI_COMM_WORLD_RANK");
-    return given.empty() ? "0" : given;
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"})
+      if (const std::string given = variable(name); !given.empty()) return given;
+    return "0";
   }
   static Kind kind_of(const std::string& name) {
     return name == "full"    ? Kind::full

@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -242,6 +243,11 @@ int statvfs(const char* name, struct statvfs* status) {
   Call call("statvfs", path_at(AT_FDCWD, name));
   if (call.fails()) return -1;
   return static_cast<int>(call.done(real<int (*)(const char*, struct statvfs*)>("statvfs")(name, status)));
+}
+int statfs(const char* name, struct statfs* status) {
+  Call call("statfs", path_at(AT_FDCWD, name));
+  if (call.fails()) return -1;
+  return static_cast<int>(call.done(real<int (*)(const char*, struct statfs*)>("statfs")(name, status)));
 }
 int flock(int file, int how) {
   Call call("flock", path_of(file));

@@ -17,13 +17,13 @@ std::string optimizer_error(const std::string& lines) {
 }
 
 TEST(OptimizerDeck, Names) {
-  for (const std::string name : {"adamw", "adam", "sgd", "lion", "adamw_8bit"}) {
+  for (const std::string name : {"adamw", "adam", "sgd", "lion", "adamw_8bit", "muon"}) {
     EXPECT_EQ(optimizer_of("name = \"" + name + "\"\n").name, name);
   }
   EXPECT_EQ(
       optimizer_error("name = \"adamw8bit\"\n"),
       "input.toml:8: optimizer.name = \"adamw8bit\" is not legal: expected one of adamw, adam, sgd, lion, "
-      "adamw_8bit; nearest legal: adamw_8bit");
+      "adamw_8bit, muon; nearest legal: adamw_8bit");
 }
 
 TEST(OptimizerDeck, NesterovNeedsMomentum) {
@@ -33,6 +33,16 @@ TEST(OptimizerDeck, NesterovNeedsMomentum) {
             "input.toml:9: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest "
             "legal: false");
   EXPECT_EQ(optimizer_error("name = \"sgd\"\nmomentum = 0\n"), "no error");
+}
+
+TEST(OptimizerDeck, MuonHasAMomentumOfItsOwn) {
+  const Optimizer silent = optimizer_of("name = \"muon\"\n");
+  EXPECT_TRUE(silent.momentum == 0.95 && silent.nesterov && silent.muon_scale == "rms");
+  const Optimizer given =
+      optimizer_of("name = \"muon\"\nmomentum = 0.9\nnesterov = false\nmuon_scale = \"original\"\n");
+  EXPECT_TRUE(given.momentum == 0.9 && !given.nesterov && given.muon_scale == "spectral");
+  const Deck d = deck_of("[optimizer]\nname = \"muon\"\n");
+  EXPECT_EQ(deck_hash(parse_deck(resolved_toml(d), "resolved.toml")), deck_hash(d));
 }
 
 TEST(OptimizerDeck, EightBitMomentsAreNotChosen) {

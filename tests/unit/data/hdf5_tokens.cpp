@@ -1,5 +1,9 @@
 // HDF5 token files that are damaged, unfinished, or lead into other files: HDF5 gives zeros for what is not
 // there, and says nothing.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "tests/unit/data/data_files.hpp"
 
 namespace ztrain::data::hdf5_tokens_test {
@@ -37,6 +41,16 @@ TEST_F(Data, Hdf5TokensThatAreNotThereAreRefused) {
   const hid_t apart = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(apart, at("short.raw").c_str(), 0, H5F_UNLIMITED);
   EXPECT_NE(make("apart.h5", apart).find("has its bytes in other files"), std::string::npos);
+}
+
+/// A lock that cannot be had stands for a file system that refuses all locks.
+TEST_F(Data, Hdf5TokensAreReadWithoutALock) {
+  const std::string path = write_hdf5("locked.h5", "tokens", count_up(0, 12));
+  const int other = ::open(path.c_str(), O_RDWR);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  EXPECT_LT(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), 0);
+  EXPECT_EQ(open_error(path), "no error");
+  ::close(other);
 }
 
 TEST_F(Data, AGroupOfTheNameIsNoDataset) {

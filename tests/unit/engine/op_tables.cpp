@@ -16,6 +16,7 @@
 #include "kernels/load/record.hpp"
 #include "kernels/norm/record.hpp"
 #include "kernels/optimizer/record.hpp"
+#include "kernels/orthogonal/record.hpp"
 #include "kernels/preference/record.hpp"
 #include "kernels/rope/record.hpp"
 #include "kernels/step/record.hpp"
@@ -59,11 +60,11 @@ TEST(OpTables, HaveOneRowForEachOpAndOneKernelForEachThatRuns) {
 TEST(OpTables, TellOfEachOpThatComputesHowItMayBeCut) {
   using namespace program;
   const std::set<std::string_view> by_itself{
-      AllGather::op,     ReduceScatter::op,   AllReduce::op,       AllToAll::op,     Shift::op,
-      AllToAllRows::op,  CountOverflows::op,  Broadcast::op,       Send::op,         Recv::op,
-      Release::op,       ZeroGaps::op,        SumSquares::op,      StepPartials::op, FinishStep::op,
-      OptimizerStep::op, Fp8Largest::op,      Fp8Scales::op,       Fp8Encode::op,    OwnRows::op,
-      SumOfRanks::op,    ExpertsPartials::op, PreferenceReport::op};
+      AllGather::op,     ReduceScatter::op,   AllReduce::op,        AllToAll::op,     Shift::op,
+      AllToAllRows::op,  CountOverflows::op,  Broadcast::op,        Send::op,         Recv::op,
+      Release::op,       ZeroGaps::op,        SumSquares::op,       StepPartials::op, FinishStep::op,
+      OptimizerStep::op, Fp8Largest::op,      Fp8Scales::op,        Fp8Encode::op,    OwnRows::op,
+      SumOfRanks::op,    ExpertsPartials::op, PreferenceReport::op, Orthogonalise::op};
   // Ranks have equal operands, or the check refuses it.
   const std::set<std::string_view> of_equals{MoveBiases::op};
   // Of Programs that the check does not look at: generation.

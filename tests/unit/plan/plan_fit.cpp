@@ -10,7 +10,7 @@
 #include "config/validate/validate.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "layout/comm_cost.hpp"
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 #include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_fit_test {

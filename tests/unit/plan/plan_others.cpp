@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/validate/validate.hpp"
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 #include "plan/search.hpp"
 #include "plan/setup.hpp"
 #include "plan/step_time.hpp"

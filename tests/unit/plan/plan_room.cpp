@@ -61,14 +61,17 @@ TEST_F(Decks, SchedulesAreOfferedWhatTheyLack) {
   };
   struct Row {
     const char* schedule;
-    bool plain, late;  ///< 1f1b; what late gradients of weights are offered
+    bool plain, late;   ///< 1f1b; what late gradients of weights are offered
+    bool least = true;  ///< v-min
   };
   for (const Row& row : {Row{"gpipe", true, false},
                          {"interleaved", true, false},
                          {"1f1b", false, false},
                          {"zb-h1", true, true},
-                         {"zb-v", true, true}}) {
+                         {"zb-v", true, true},
+                         {"v-min", true, true, false}}) {
     EXPECT_EQ(offered(row.schedule, "pipeline.schedule=1f1b"), row.plain) << row.schedule;
+    EXPECT_EQ(offered(row.schedule, "pipeline.schedule=v-min"), row.least) << row.schedule;
     EXPECT_EQ(offered(row.schedule, "sharding.gradient_accumulation=no_sync"), row.late) << row.schedule;
     EXPECT_EQ(offered(row.schedule, "pipeline.late_weights=kept"), row.late) << row.schedule;
   }

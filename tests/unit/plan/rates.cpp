@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "plan/cost.hpp"
+#include "plan/job_time.hpp"
 #include "plan/published.hpp"
 #include "plan/rates/op_time.hpp"
 #include "plan/save_interval.hpp"
@@ -216,6 +217,34 @@ TEST(SaveIntervals, LoseLeast) {
   EXPECT_DOUBLE_EQ(s.failures, 1e6);
   EXPECT_DOUBLE_EQ(s.best, 10'000);
   EXPECT_DOUBLE_EQ(s.lost, 0.01);
+}
+
+TEST(JobTimes, AddEvaluationsAndSaves) {
+  Cost c;
+  c.ranks = 64, c.checkpoint_bytes = 800e9;
+  c.machine.ranks_per_node = 8;
+  c.machine.rates.nodes = {.write = 2e9, .watts = 1000};
+  c.deck.run.steps = 100;
+  c.deck.batch.global = 128, c.deck.batch.micro = 1;
+  c.deck.mesh.shard = 64, c.deck.data.sequence = 16;
+  c.step.seconds = 10;
+  auto& computing = c.step.busy[at(program::Stream::compute)];
+  computing[at(program::ActionKind::forward)] = 2, computing[at(program::ActionKind::backward)] = 6;
+  c.deck.evaluation.interval = 10, c.deck.evaluation.batches = 4;
+  c.deck.checkpoint.interval = 30;
+  JobTime t = job_time(c);
+  EXPECT_DOUBLE_EQ(t.steps, 1000);
+  EXPECT_DOUBLE_EQ(t.evaluations, 10 * 4 * 1.25) << "of two micro-batches a step a quarter is forward";
+  EXPECT_DOUBLE_EQ(t.saves, 4 * 50) << "at 30, 60, 90 and the end";
+  EXPECT_DOUBLE_EQ(t.energy, 8 * 1000 * 1250.0) << "8 nodes";
+  c.deck.checkpoint.async = true;
+  EXPECT_DOUBLE_EQ(job_time(c).saves, 50) << "only the last one is waited for";
+  c.step.seconds = 1;
+  EXPECT_DOUBLE_EQ(job_time(c).saves, 3 * (50 - 30) + 50) << "30 steps are shorter than a save";
+  c.deck.checkpoint.interval = 5, c.deck.checkpoint.keep_best = 1;
+  EXPECT_DOUBLE_EQ(job_time(c).evaluations, 20 * 4 * 0.125) << "at each checkpoint";
+  c.deck.checkpoint.interval = -1;
+  EXPECT_DOUBLE_EQ(job_time(c).saves, 0);
 }
 
 /// The memory of a sum over replicas is not taken for the next backward, which would wait for a slow network.

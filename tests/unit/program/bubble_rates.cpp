@@ -21,7 +21,7 @@ struct Row {
   /// one by one.
   int chunks;
   TurnCosts costs;  ///< of a whole rank
-  double one_forward_one_backward, interleaved, h1, h2;
+  double one_forward_one_backward = 0, interleaved = 0, h1 = 0, h2 = 0;
 };
 
 /// The paper's searched schedule of the same memory, ZB-1p, comes to the rates of ZB-H1.
@@ -51,6 +51,17 @@ double rate_of(const Row& row, const char* name, int chunks) {
   double longest = 0;
   for (const auto& slots : line.ranks) longest = std::max(longest, slots.back().end - slots.front().begin);
   return 1 - row.micro_batches * (c.forward + c.inputs + c.weights) / longest;
+}
+
+/// The rates are those of "Pipeline Parallelism with Controllable Memory" (arXiv 2405.15362) and its authors'
+/// code.
+TEST(BubbleRates, OfBlocksAreHalfAndTwoThirdsOfThatOf1f1b) {
+  for (const int ranks : {8, 9, 16, 32, 33}) {
+    const Row even{"", ranks, 3 * ranks, 2, {}};
+    const double bubble = rate_of(even, "1f1b", 1);
+    EXPECT_NEAR(rate_of(even, "v-half", 2), bubble / 2, 0.016) << ranks;
+    EXPECT_NEAR(rate_of(even, "v-min", 2), bubble * 2 / 3, 0.016) << ranks;
+  }
 }
 
 TEST(BubbleRates, AreThoseOfTheZeroBubblePaper) {

@@ -35,7 +35,7 @@ JobSpec spec_of_stages(const char* schedule) {
 }
 
 TEST(Offload, GradientsOfAUnitMayComeAtDifferentMoments) {
-  for (const char* schedule : {"1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+  for (const char* schedule : {"1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "dualpipe-v"})
     EXPECT_EQ(refusal([&] { verify_job(test::small_model(4), spec_of_stages(schedule)); }), "") << schedule;
 }
 

@@ -128,7 +128,8 @@ void expect_planned(const PipelineOrder& order) {
 }
 
 TEST(PipelineMessages, AreBegunAndReceivedAsTheTurnsOfSchedulesLetThem) {
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"})
     for (const int ranks : {2, 5}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks", name, ranks));
       PipelineOrder order = test::order_of(find_schedule(name), ranks, ranks + 3);

@@ -23,7 +23,8 @@ using test::order_of;
 using test::Timeline;
 using test::TurnCosts;
 
-constexpr const char* names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
+constexpr const char* names[] = {"gpipe", "1f1b",   "interleaved", "zb-h1",     "zb-h2",
+                                 "zb-v",  "v-half", "v-min",       "dualpipe-v"};
 
 TEST(Pipelines, TheDeckNamesTheSchedulesThereAre) {
   const std::vector<std::string>& choices = config::find_field("pipeline.schedule")->legal.choices;
@@ -64,6 +65,8 @@ TEST(Pipelines, WaitAsLongAsTheirPapersSay) {
     }
     EXPECT_DOUBLE_EQ(whole("zb-h1", {1, 1, 1}), p - 1) << "(p - 1) (F + B - W)";
     EXPECT_LE(whole("dualpipe-v", {1, 1, 1}), (p - 1) * (3 + 2 - 3)) << "(p - 1) (F&B + B - 3 W)";
+    EXPECT_DOUBLE_EQ(whole("v-half", {1, 1, 1}), std::max(1, 3 * p - 7)) << "halves of a rank's";
+    EXPECT_LE(whole("v-min", {1, 1, 1}), 4 * p - 5) << "halves of a rank's";
     for (const char* name : {"zb-h2", "zb-v"}) {
       const Timeline line = even(order_of(find_schedule(name), p, m));
       for (int rank = 0; rank < p; ++rank)
@@ -73,7 +76,7 @@ TEST(Pipelines, WaitAsLongAsTheirPapersSay) {
 }
 
 TEST(Pipelines, HoldAsManyActivationsAsTheirPapersSay) {
-  for (const int p : {2, 4, 8}) {
+  for (const int p : {2, 3, 4, 8, 9}) {
     const int m = 4 * p;
     const auto alive = [&](const char* name) { return even(order_of(find_schedule(name), p, m)).alive; };
     for (int rank = 0; rank < p; ++rank) {
@@ -86,6 +89,8 @@ TEST(Pipelines, HoldAsManyActivationsAsTheirPapersSay) {
       EXPECT_EQ(alive("zb-v")[r], 2 * p) << "halves of a rank's";
       EXPECT_EQ(alive("dualpipe-v")[r], 2 * p + 1) << "halves of a rank's";
     }
+    EXPECT_EQ(std::ranges::max(alive("v-half")), 2 * ((p + 2) / 2)) << "halves of a rank's";
+    EXPECT_EQ(std::ranges::max(alive("v-min")), 2 * ((p + 4) / 3)) << "halves of a rank's";
   }
 }
 

@@ -16,7 +16,8 @@ namespace {
 using test::refusal;
 using test::small_model;
 
-constexpr const char* names[] = {"1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
+constexpr const char* names[] = {"1f1b", "interleaved", "zb-h1", "zb-h2",
+                                 "zb-v", "v-half",      "v-min", "dualpipe-v"};
 constexpr double any_memory = 1;
 
 JobSpec staged(const char* schedule, int ranks, int micro_batches, const char* strategy = "FULL_SHARD") {

@@ -25,7 +25,8 @@ std::string text_of(const Schedule& schedule, int ranks, int micros) {
 }
 
 TEST(ScheduleFiles, AreWhatTheyWereWrittenFrom) {
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"})
     for (const int ranks : {2, 3, 8})
       for (const int micros : {1, 5, 16}) {
         const Schedule own = find_schedule(name);

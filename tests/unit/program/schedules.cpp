@@ -36,7 +36,7 @@ TEST(Schedules, OfTheTableAndOfTestsAreSteps) {
   EXPECT_EQ(
       test::refusal([] { find_schedule("backwards"); }),
       "there is no schedule 'backwards'; there is 'sequential', 'gpipe', '1f1b', 'interleaved', 'zb-h1', "
-      "'zb-h2', 'zb-v', 'dualpipe-v'");
+      "'zb-h2', 'zb-v', 'v-half', 'v-min', 'dualpipe-v'");
 }
 
 TEST(Schedules, ListsThatAreNoStepsAreRefused) {

@@ -1,6 +1,7 @@
 // Limits on a process, and signals to it, in processes of their own.
 #include "runtime/session/limits.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -46,30 +47,25 @@ void alone(Work work) {
   std::exit(0);
 }
 
-/// What srun tells its tasks; nothing else has started this process.
-void as_task(const char* task, const char* tasks) {
-  for (const char* name : {"OMPI_MCA_orte_local_daemon_uri", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"})
-    unsetenv(name);
-  setenv("SLURM_PROCID", task, 1);
-  setenv("SLURM_STEP_NUM_TASKS", tasks, 1);
+/// Checks a task that a launcher has started and that MPI says is alone.
+void require_alone(const char* rank, const char* tasks) {
+  const Launcher srun{"srun", {}, WireUp::none, {}, "start them with `srun --mpi=pmix`"};
+  try {
+    require_one_job(Started{&srun, rank, tasks, "0", fmt::format("SLURM_PROCID={}", rank)});
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s", error.what());
+    std::exit(2);
+  }
+  std::exit(0);
 }
 
-TEST(TasksOfSrun, AreOneJobOrRefused) {
-  const auto task = [](const char* number, const char* tasks, const char* daemon = nullptr) {
-    as_task(number, tasks);
-    if (daemon != nullptr) setenv("OMPI_MCA_orte_local_daemon_uri", daemon, 1);
-    try {
-      require_one_job();
-    } catch (const Error& error) {
-      std::fprintf(stderr, "%s", error.what());
-      std::exit(2);
-    }
-    std::exit(0);
-  };
-  EXPECT_EXIT(task("0", "4"), testing::ExitedWithCode(2), "^srun has started 4 tasks, .*`srun --mpi=pmix`");
-  EXPECT_EXIT(task("3", "4"), testing::ExitedWithCode(1), "^$") << "one of them says it";
-  EXPECT_EXIT(task("0", "1"), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(task("0", "4", "uri"), testing::ExitedWithCode(0), "") << "tasks are mpirun's daemons";
+TEST(TasksOfALauncher, AreOneJobOrRefused) {
+  EXPECT_EXIT(require_alone("0", "4"), testing::ExitedWithCode(2),
+              "^srun has started 4 tasks \\(SLURM_PROCID=0\\), .* linked with [^ ]+ .*`srun --mpi=pmix`$");
+  EXPECT_EXIT(require_alone("3", ""), testing::ExitedWithCode(1), "^$") << "one of them says it";
+  EXPECT_EXIT(require_alone("0", "1"), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(require_alone("0", ""), testing::ExitedWithCode(0), "") << "tasks may be mpirun's daemons";
+  require_one_job(std::nullopt);
 }
 
 /// At the end of a run one would end it with a status that says that it failed.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -129,6 +130,28 @@ TEST_F(OutputFolder, AFolderOnAnotherDiskIsNotHeldAgain) {
   fs::create_directory_symlink(name, disk);
   EXPECT_EQ(error_of([&] { held.hold_again(); }), "no error") << "mounted again";
   fs::remove_all(name);
+}
+
+TEST_F(OutputFolder, FilesThatAskForSomethingAreTakenOnce) {
+  EXPECT_TRUE(train::take_requests(folder_).empty());
+  EXPECT_TRUE(train::take_requests(folder_ / "gone").empty());
+  std::ofstream(folder_ / "stop") << "";
+  std::ofstream(folder_ / "save") << "text";
+  const auto taken = train::take_requests(folder_);
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken[0].path, (folder_ / "save").string());
+  EXPECT_EQ(taken[0].signal, SIGUSR2);
+  EXPECT_EQ(taken[1].path, (folder_ / "stop").string());
+  EXPECT_EQ(taken[1].signal, SIGUSR1);
+  for (const auto& request : taken) {
+    EXPECT_NE(request.owner.find(fmt::format("uid {}", ::geteuid())), std::string::npos) << request.owner;
+    EXPECT_EQ(request.why_kept, "");
+  }
+  EXPECT_TRUE(fs::is_empty(folder_));
+  fs::create_directory(folder_ / "save");
+  fs::create_symlink(folder_ / "save", folder_ / "stop");
+  EXPECT_TRUE(train::take_requests(folder_).empty());
+  EXPECT_TRUE(fs::exists(folder_ / "save") && fs::is_symlink(folder_ / "stop"));
 }
 
 TEST_F(OutputFolder, SymbolicLinksAreNotWrittenThrough) {

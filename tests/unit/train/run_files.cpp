@@ -69,6 +69,11 @@ TEST_F(RunFiles, WhatIsReadIsNotWritten) {
     const std::string found = error({deck, "--device.algorithms=FOLDER/run/turns.csv"});
     EXPECT_EQ(found.find("pipeline.schedule: '") == 0, reads) << found;
   }
+  std::ofstream(at("run/stop")) << "";
+  EXPECT_EQ(error({"--data.train=FOLDER/run/stop"}), "data.train: '" + at("run/stop") + "' " + written);
+  EXPECT_NE(
+      error({"--checkpoint.export=FOLDER/run/save"}).find("run.output: '" + at("run/save") + "' would be"),
+      std::string::npos);
   EXPECT_NE(error({"--device.algorithms=FOLDER/text.txt"}).find("give another device.algorithms"),
             std::string::npos);
 }

@@ -1,4 +1,4 @@
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,14 @@
 #include "base/text.hpp"
 #include "config/text/print.hpp"
 #include "config/validate/validate.hpp"
+#include "plan/job_time.hpp"
 
 namespace ztrain::plan {
 namespace {
 
 constexpr double longest_job = 24 * 3600.0;   ///< a job that takes longer requeues itself
 constexpr double slower_than_planned = 1.25;  ///< a step, and what is between steps
-constexpr double beside_steps = 900;          ///< start, loading, last save
+constexpr double beside_steps = 900;          ///< start and loading
 constexpr double process_memory = 4e9;        ///< of a rank in its node: code, libraries, MPI, pages of files
 
 /// "1-02:03:00"; minutes are the least that SLURM counts.
@@ -58,8 +59,7 @@ std::string memory_line(const Cost& c) {
 }
 
 double planned_seconds(const Cost& c) {
-  const std::int64_t steps = config::total_steps(c.deck, 0);
-  return slower_than_planned * static_cast<double>(steps) * c.step.seconds + beside_steps;
+  return slower_than_planned * job_time(c).seconds() + beside_steps;
 }
 
 /// Where the job is longer than launch.sh has it requeue itself unasked.

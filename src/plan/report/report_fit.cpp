@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "plan/report_parts.hpp"
+#include "plan/report/report_parts.hpp"
 
 namespace ztrain::plan {
 namespace {

@@ -31,6 +31,16 @@ inline std::string heading(const std::string& text) {
   return "\n" + text + "\n";
 }
 
+/// Returns a line of the report. A line wider than a page goes on in the next one.
+std::string line(const char* what, const std::string& value);
+
+/// Returns how long the job takes, from its first step to its last save, and its energy if that is known.
+/// Returns "" if the machine is not known.
+std::string run_line(const Cost& cost);
+
+/// Returns when to save, and what that assumes. Returns "" on CPU ranks.
+std::string interval_lines(const Cost& cost);
+
 /// Returns the text of what makes a job fit that does not.
 std::string fixes_section(const Fixes& fixes);
 

@@ -4,7 +4,7 @@
 
 #include "base/shape.hpp"
 #include "config/validate/validate.hpp"
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -136,6 +136,16 @@ Json stages_json(const Cost& c) {
   return {{"schedule", c.deck.pipeline.schedule}, {"bubble", c.bubble()}, {"ranks", std::move(list)}};
 }
 
+/// Returns the times of the job; null if its length or its machine is not known.
+Json job_json(const Cost& c) {
+  if (!knows_its_time(c)) return {};
+  const JobTime t = job_time(c);
+  return {{"steps_seconds", t.steps},
+          {"evaluations_seconds", t.evaluations},
+          {"saves_seconds", t.saves},
+          {"most_joules", t.energy > 0 ? Json(t.energy) : Json()}};
+}
+
 Json time_json(const Cost& c) {
   const Simulation& s = c.step;
   return {{"step_seconds", s.seconds},
@@ -148,6 +158,7 @@ Json time_json(const Cost& c) {
           {"exposed_by_seconds", by_action(s.exposed_by)},
           {"critical_path_seconds", by_action(s.critical_by)},
           {"seconds_without_reuse", c.seconds_without_reuse},
+          {"job", job_json(c)},
           {"pipeline", c.stages.empty() ? Json() : stages_json(c)},
           {"extrapolated_from_micro_batches", c.extrapolated_from}};
 }

@@ -1,4 +1,4 @@
-#include "plan/report.hpp"
+#include "plan/report/report.hpp"
 
 #include <fmt/format.h>
 
@@ -13,8 +13,7 @@
 #include "config/validate/validate.hpp"
 #include "optim/optimizer.hpp"
 #include "plan/published.hpp"
-#include "plan/report_parts.hpp"
-#include "plan/save_interval.hpp"
+#include "plan/report/report_parts.hpp"
 #include "plan/zero_paper.hpp"
 
 namespace ztrain::plan {
@@ -24,15 +23,6 @@ using program::Tier;
 
 std::string seconds(double s) {
   return s < 1 ? fmt::format("{:.2f} ms", 1000 * s) : fmt::format("{:.3f} s", s);
-}
-
-/// Goes on below itself where it would be wider than a page.
-std::string line(const char* what, const std::string& value) {
-  constexpr std::size_t width = 100 - 19;
-  if (value.size() <= width) return fmt::format("  {:<16} {}\n", what, value);
-  const std::size_t cut = value.rfind(", ", width - 1);
-  if (cut == std::string::npos) return fmt::format("  {:<16} {}\n", what, value);
-  return fmt::format("  {:<16} {}\n", what, value.substr(0, cut + 1)) + line("", value.substr(cut + 2));
 }
 
 std::string title(const Plan& p) {
@@ -247,22 +237,6 @@ std::string sums_lines(const std::vector<OtherSums>& others) {
   return text;
 }
 
-std::string run_line(const Cost& c) {
-  if (!knows_its_machine(c)) return "";
-  const auto lasts = [&](double steps) { return format_duration(steps * c.step.seconds); };
-  if (c.deck.run.epochs > 0)
-    return line("run",
-                fmt::format("{} for a billion tokens, without evaluations and saves: how many "
-                            "run.epochs = {} are depends on the data, which are not read here; `ztrain "
-                            "check` reads them and says it",
-                            lasts(1e9 / c.tokens_per_step()), c.deck.run.epochs));
-  const auto steps = static_cast<double>(config::total_steps(c.deck, 0));
-  return line("run", fmt::format("{}, {} {}-hours, without evaluations and saves: {} steps, {} tokens",
-                                 lasts(steps), grouped(std::ceil(steps * c.step.seconds * c.ranks / 3600)),
-                                 device_kind(c.machine.target), grouped(steps),
-                                 format_count(steps * c.tokens_per_step())));
-}
-
 /// What others measured that comes nearest.
 std::string published_line(const Cost& c) {
   const auto near = nearest_published(c);
@@ -270,21 +244,6 @@ std::string published_line(const Cost& c) {
                                               grouped(near->tokens), near->source,
                                               format_count(near->parameters), grouped(near->sequence)))
               : "";
-}
-
-/// When to save, and what that assumes.
-std::string interval_lines(const Cost& c) {
-  if (!knows_its_time(c) || c.machine.target == Target::cpu) return "";
-  const SaveInterval s = save_interval(c);
-  return line("",
-              fmt::format(
-                  "proposed: --checkpoint.interval={:.0f}, every {}: saves and repeated steps then take {} "
-                  "of the time,",
-                  std::max(1.0, std::round(s.best / c.step.seconds)), format_duration(s.best),
-                  percent(s.lost))) +
-         line("", fmt::format("if a save takes {} ({} for each node) and a node fails once in {:.0f} days",
-                              format_duration(s.save), size(c.machine.rates.nodes.write) + "/s",
-                              c.machine.rates.nodes.between_failures / 86400));
 }
 
 std::string time_section(const Plan& plan) {

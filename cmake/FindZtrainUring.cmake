@@ -1,0 +1,11 @@
+# Finds liburing and provides ztrain::uring.
+find_path(ZTRAIN_URING_INCLUDE liburing.h HINTS ${liburing_ROOT} ENV liburing_ROOT PATH_SUFFIXES include)
+find_library(ZTRAIN_URING_LIBRARY NAMES uring HINTS ${liburing_ROOT} ENV liburing_ROOT PATH_SUFFIXES lib lib64)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(ZtrainUring REQUIRED_VARS ZTRAIN_URING_LIBRARY ZTRAIN_URING_INCLUDE)
+if(ZtrainUring_FOUND AND NOT TARGET ztrain::uring)
+  add_library(ztrain_uring INTERFACE)
+  add_library(ztrain::uring ALIAS ztrain_uring)
+  target_include_directories(ztrain_uring SYSTEM INTERFACE ${ZTRAIN_URING_INCLUDE})
+  target_link_libraries(ztrain_uring INTERFACE ${ZTRAIN_URING_LIBRARY})
+endif()
