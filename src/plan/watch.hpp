@@ -72,10 +72,10 @@ class Watch {
   Say say_;
 };
 
-/// For a deck whose step compiles to so many ops: a search over all of its candidates takes about a minute on
-/// a core, whatever the deck.
+/// For a deck whose step compiles to so many ops: a search over all of its candidates takes about half a
+/// minute on a core, whatever the deck.
 constexpr std::int64_t candidates_for(std::size_t compiled_ops) {
-  constexpr std::int64_t ops_of_a_search = 2'500'000, least = 100, most = 4000;
+  constexpr std::int64_t ops_of_a_search = 1'500'000, least = 100, most = 4000;
   return std::clamp(ops_of_a_search / std::max<std::int64_t>(1, static_cast<std::int64_t>(compiled_ops)),
                     least, most);
 }

@@ -4,6 +4,7 @@
 
 #include "base/shape.hpp"
 #include "config/validate/validate.hpp"
+#include "plan/job_time.hpp"
 #include "plan/report/report.hpp"
 
 namespace ztrain::plan {
