@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and plotting need, and nothing when all of them are there.
 # Works as root, or through sudo. Debian 12 or a release of the same package names.
-#   tools/install_packages.sh --tests    also installs what only tests need: SLURM's daemons, and MPICH beside Open MPI
+#   tools/install_packages.sh --tests    also installs what only tests need: SLURM's daemons, MPICH beside Open MPI, aarch64's compiler
 #   ZTRAIN_SKIP_INSTALL=1   installs nothing: for sites where modules or Spack provide the libraries
 set -euo pipefail
 
@@ -16,9 +16,11 @@ packages=(
   # plots, reading checkpoints, preparing data
   python3 python3-numpy python3-h5py python3-matplotlib python3-jinja2 python3-xxhash zstd
 )
-# The test slurm/jobs starts a SLURM cluster on this machine, and is skipped without these packages. The preset `site` needs MPICH.
-# Debian's mpicc and mpirun stay those of Open MPI.
-if [ "${1:-}" = --tests ]; then packages+=(slurm-wlm munge iproute2 mpich libmpich-dev libhdf5-mpich-dev); fi
+# The test slurm/jobs starts a SLURM cluster on this machine, and is skipped without these packages. The preset `site` needs MPICH,
+# and tools/aarch64.sh a cross compiler and an emulator. Debian's mpicc and mpirun stay those of Open MPI.
+if [ "${1:-}" = --tests ]; then
+  packages+=(slurm-wlm munge iproute2 mpich libmpich-dev libhdf5-mpich-dev g++-aarch64-linux-gnu qemu-user)
+fi
 
 if [ "${ZTRAIN_SKIP_INSTALL:-0}" = 1 ]; then exit 0; fi
 

@@ -45,3 +45,9 @@ mpi_ranks() {
   # Ranks that share a core must not be bound to one each.
   if [ "$cores" -ge 2 ] && [ "$cores" -ge "$1" ]; then mpirun+=(--bind-to core); else mpirun+=(--bind-to none); fi
 }
+
+# any WORD...: prints a regular expression that matches each of these words.
+any() {
+  local IFS="|"
+  echo "$*"
+}

@@ -9,12 +9,6 @@ exec </dev/null
 
 failed=()
 
-# any WORD...: prints a regular expression that matches each of these words.
-any() {
-  local IFS="|"
-  echo "$*"
-}
-
 phase "Packages"
 tools/install_packages.sh --tests
 # Where there is a CUDA toolkit, the sources that need nothing else are compiled too.
@@ -60,6 +54,14 @@ if [ $# = 0 ]; then
   phase "Tests of that build"
   unit="unit/($(any "${alone[@]}"))(/.*)?" mpi="mpi/($(any "${ranks[@]}"))/np[23]|mpi/(mesh|agree)/np4"
   ctest --preset site -j6 --output-on-failure -R "^($unit|$mpi|regress/instruction_sets)$" || failed+=("tests for any x86-64")
+
+  status=0
+  tools/aarch64.sh build/ci/ztrain || status=$?
+  if [ $status = 3 ]; then
+    echo "The build for aarch64 is skipped: its packages cannot be downloaded."
+  elif [ $status != 0 ]; then
+    failed+=("aarch64")
+  fi
 fi
 
 print_times

@@ -25,8 +25,16 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t cols, std::int64_t str
                             transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1});
 }
 
+/// Whether the library's sets of instructions are this processor's. On others it names sets all the same.
+#if defined(__x86_64__)
+constexpr bool has_x86_sets = true;
+#else
+constexpr bool has_x86_sets = false;
+#endif
+
 /// What the library generates code for: of the processor, or of ONEDNN_MAX_CPU_ISA.
 const char* instructions() {
+  if (!has_x86_sets) return "aarch64";
   switch (dnnl::get_effective_cpu_isa()) {
     case dnnl::cpu_isa::sse41:
       return "sse41";
@@ -48,7 +56,7 @@ const char* instructions() {
 /// A set of instructions is a set of bits.
 bool has(dnnl::cpu_isa wanted) {
   const auto bits = static_cast<unsigned>(wanted);
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+  return has_x86_sets && (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
 }
 
 /// Made with the library's C++ interface, run through its C interface on arguments that were laid out ahead.
@@ -151,6 +159,8 @@ std::string instructions_of(DType parameters) {
   const char* const compiled = "AVX-512";
 #elif defined(__AVX2__)
   const char* const compiled = "AVX2";
+#elif defined(__aarch64__)
+  const char* const compiled = "aarch64, NEON";
 #else
   const char* const compiled = "any x86-64";
 #endif
@@ -161,7 +171,11 @@ std::string instructions_of(DType parameters) {
 }
 
 Bf16Products usual_bf16_products() {
+#if defined(__x86_64__)
   const bool fast = multiplies_tiles() || !__builtin_cpu_is("intel");
+#else
+  const bool fast = true;
+#endif
   return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
 }
 

@@ -84,6 +84,8 @@ class MachineFile {
       : rates_(rates), file_(std::move(file)), ranks_on_node_(ranks_on_node) {}
 
   void read(const toml::table& table) {
+    REQUIRE(!table.empty(),
+            "{}: the file is empty, as a calibration leaves it that was stopped: make it anew", file_);
     for (const auto& [name, node] : table) {
       const std::string section(name.str());
       if (section == "base" || section == "sections" || (section == "ranks_on_node" && node.is_table()))

@@ -50,11 +50,15 @@ struct Way {
 
 /// What this processor is to take for fp32, and for 16-bit types where it does not multiply them.
 std::string library_name() {
+#if defined(__x86_64__)
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string isa = most ? most : "";
   if (isa == "AVX2" || !__builtin_cpu_supports("avx512bw")) return "oneDNN gemm:jit, avx2";
   if (isa == "AVX512_CORE") return "oneDNN gemm:jit, avx512_core";
   return "oneDNN gemm:jit";
+#else
+  return "";  // The library has no kernels of its own everywhere.
+#endif
 }
 
 template <class T>

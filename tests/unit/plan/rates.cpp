@@ -72,6 +72,7 @@ TEST_F(Files, SayWhatIsWrongWithThem) {
             std::string::npos);
   EXPECT_NE(refused("[node]\nshare = \"half\"\n").find("node.share is to be a number"), std::string::npos);
   EXPECT_NE(refused("base = \"refused.toml\"\n").find("files build upon each other"), std::string::npos);
+  EXPECT_NE(refused("").find("the file is empty"), std::string::npos);
   EXPECT_NE(refused("base = \"absent.toml\"\n").find("absent.toml"), std::string::npos);
   EXPECT_NE(refused("[[product]]\ndtype = \"fp32\"\nrows = 4\n").find("product has no key"),
             std::string::npos);
