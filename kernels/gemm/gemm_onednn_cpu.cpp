@@ -172,11 +172,9 @@ std::string instructions_of(DType parameters) {
 
 Bf16Products usual_bf16_products() {
 #if defined(__x86_64__)
-  const bool fast = multiplies_tiles() || !__builtin_cpu_is("intel");
-#else
-  const bool fast = true;
+  if (multiplies_bf16() && (multiplies_tiles() || !__builtin_cpu_is("intel"))) return Bf16Products::native;
 #endif
-  return multiplies_bf16() && fast ? Bf16Products::native : Bf16Products::widened;
+  return Bf16Products::widened;
 }
 
 Fp32Products usual_fp32_products() {
