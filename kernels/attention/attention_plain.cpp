@@ -28,6 +28,7 @@ struct Forward {
       stream.sum = a.sum[row];
     }
     for (std::int64_t j = first_key(s, a.document_start, token); j < end; ++j) {
+      if (!s.has_block(token, j)) continue;
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -91,6 +92,7 @@ struct QueryGradient {
     const A lse = a.lse[row], delta = warp.template sum<A>([&](int) { return dout.dot(value); });
     const std::int64_t end = end_of_keys(s, token + 1);
     for (std::int64_t j = first_key(s, a.document_start, token); j < end; ++j) {
+      if (!s.has_block(token, j)) continue;
       const std::int64_t at = s.kv_at(j, kv);
       warp.each([&](const int lane) {
         key.load(a.k + at, lane, dim);
@@ -132,7 +134,7 @@ struct KeyGradient {
     });
     for (std::int64_t t = j < s.first_query ? 0 : j - s.first_query;
          t < s.tokens && first_key(s, a.document_start, t) <= j; ++t)
-      for (std::int64_t head = first; head < first + group; ++head) {
+      for (std::int64_t head = first; s.has_block(t, j) && head < first + group; ++head) {
         const std::int64_t query = t * s.heads + head;
         warp.each([&](const int lane) {
           q.load(a.q + s.q_at(t, head), lane, dim);

@@ -20,8 +20,17 @@ using program::AttentionPart;
 using program::AttentionPartGrad;
 using program::RingPart;
 
+/// Views the op's layout, which lives as long as its Program.
+BlockLayout layout_of(const Binding& b, const Attention& attention) {
+  if (attention.layout.empty()) return {};
+  return BlockLayout::of(b.op.attributes.get<std::vector<std::int64_t>>("layout"));
+}
+
 AttentionShape shape_of(const Binding& b) {
-  return program::attention_shape(b.in(Attention::q).shape, b.record<Attention>());
+  const auto attention = b.record<Attention>();
+  AttentionShape s = program::attention_shape(b.in(Attention::q).shape, attention);
+  s.layout = layout_of(b, attention);
+  return s;
 }
 
 /// Pointers to q, k and v, or to their gradients: the first three operands, or the columns of the first.
@@ -139,7 +148,9 @@ kernels::AttentionInput<T> input_of(const Binding& b, std::size_t document_start
   input.k = keys_of(in_matrix<T>(b, AttentionPart::k), r);
   input.v = keys_of(in_matrix<T>(b, AttentionPart::v), r);
   input.document_start = {in_vector<std::int32_t>(b, document_start).data + r.query_row, r.queries.count};
-  input.shape = program::attention_shape(b.in(AttentionPart::q).shape, b.record<RingPart>());
+  const auto part = b.record<RingPart>();
+  input.shape = program::attention_shape(b.in(AttentionPart::q).shape, part);
+  input.shape.layout = layout_of(b, part);
   input.shape.tokens = r.queries.count;
   input.shape.keys = r.keys.count;
   input.shape.key_begin = r.keys.token;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "kernels/record.hpp"
 
@@ -23,6 +24,7 @@ struct Attention {
   double scale = 0, soft_cap = 0;
   bool rotary = true;           ///< Whether the family turns q and k by their positions before (op `rope`).
   std::int64_t first_sink = 0;  ///< Index among the sinks of that of the first head.
+  std::vector<std::int64_t> layout{};  ///< What BlockLayout views; empty: all blocks are present.
   /// The inputs that hold q, k and v.
   constexpr std::size_t held() const { return joined ? 1 : 3; }
   constexpr std::size_t document_start() const { return held(); }
@@ -38,7 +40,8 @@ struct Attention {
                       Unusual{"scale", &Attention::scale},
                       Unusual{"soft_cap", &Attention::soft_cap},
                       Unusual{"rotary", &Attention::rotary},
-                      Unusual{"first_sink", &Attention::first_sink}};
+                      Unusual{"first_sink", &Attention::first_sink},
+                      Unusual{"layout", &Attention::layout}};
   }
 };
 /// q, k, v (or qkv), o, lse, do, document_start -> dq, dk, dv (or dqkv), workspace.

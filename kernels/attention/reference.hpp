@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/attention/attention.hpp"
@@ -27,7 +28,17 @@ inline std::int64_t start_of(const AttentionInput<double>& in, std::int64_t t) {
   return start;
 }
 
-/// Scores of one query against the keys it sees, from `start` to itself.
+/// Returns whether the layout has the bit of a query's and a key's blocks.
+inline bool sees_block(const AttentionShape& s, std::int64_t t, std::int64_t u) {
+  const BlockLayout& layout = s.layout;
+  if (layout.words == nullptr) return true;
+  const std::int64_t block = layout.words[0], sequence = layout.words[1];
+  const std::int64_t query = (s.key_begin + s.first_query + t) % sequence / block,
+                     key = (s.key_begin + u) % sequence / block, words = (sequence / block + 63) / 64;
+  return (static_cast<std::uint64_t>(layout.words[2 + query * words + key / 64]) >> (key % 64)) % 2 == 1;
+}
+
+/// Scores of one query against the keys from `start` to itself; minus infinity for absent blocks.
 inline std::vector<double> scores(const AttentionShape& s, const double* q, const double* k,
                                   std::int64_t head, std::int64_t t, std::int64_t start) {
   const std::int64_t kv = head / (s.heads / s.kv_heads), hd = s.head_dim;
@@ -36,6 +47,10 @@ inline std::vector<double> scores(const AttentionShape& s, const double* q, cons
     double sum = 0;
     for (std::int64_t d = 0; d < hd; ++d)
       sum += q[(t * s.heads + head) * hd + d] * k[(u * s.kv_heads + kv) * hd + d];
+    if (!sees_block(s, t, u)) {
+      result.push_back(-std::numeric_limits<double>::infinity());
+      continue;
+    }
     const double score = s.score_scale() * sum;
     result.push_back(s.soft_cap > 0 ? s.soft_cap * std::tanh(score / s.soft_cap) : score);
   }
@@ -95,6 +110,7 @@ inline AttentionGradients attention_gradients(const AttentionInput<double>& in,
       for (std::size_t i = 0; i < p.size(); ++i) {
         const std::int64_t key = ((start + static_cast<std::int64_t>(i)) * s.kv_heads + kv) * hd;
         const double capped = s.soft_cap > 0 ? score[i] / s.soft_cap : 0;
+        if (p[i] == 0) continue;  // a score that is masked is no number to cap
         const double ds = s.score_scale() * p[i] * (dp[i] - mean) * (1 - capped * capped);
         for (std::int64_t d = 0; d < hd; ++d) {
           g.q[query + d] += ds * in.k.data[key + d];

@@ -42,7 +42,7 @@ double attention_flops(const Program& p, const Op& op) {
   const Shape& q = p.tensor(op.inputs[Attention::q]).shape;
   const auto attention = record_of<Attention>(op.attributes);
   const std::int64_t sequence = attention.sequence > 0 ? attention.sequence : q[0];
-  const double span = model::attention_span(sequence, attention.window);
+  const double span = model::attention_span(sequence, attention);
   const AttentionShape s = attention_shape(q, attention);
   return 4 * static_cast<double>(q[0]) * span * static_cast<double>(s.heads * s.head_dim);
 }
@@ -133,7 +133,7 @@ AttentionShape attention_shape(const Shape& q, const Attention& attention) {
   s.row = attention.joined ? q.at(1) : 0;
   s.window = attention.window;
   s.sequence = attention.sequence;
-  s.documents = attention.documents;
+  s.documents = static_cast<std::int32_t>(attention.documents);
   s.deterministic = attention.deterministic;
   s.scale = attention.scale;
   s.soft_cap = attention.soft_cap;

@@ -237,7 +237,7 @@ double part_flops(const Program& p, const Op& op) {
   const double tokens = dim(p, op.inputs[AttentionPart::q], 0);
   const auto keys = static_cast<std::int64_t>(dim(p, op.inputs[AttentionPart::k], 0));
   const std::int64_t sequence = part.sequence > 0 ? part.sequence : keys * part.ranks;
-  return 4 * tokens * model::attention_span(sequence, part.window) * dim(p, op.inputs[AttentionPart::q], 1) /
+  return 4 * tokens * model::attention_span(sequence, part) * dim(p, op.inputs[AttentionPart::q], 1) /
          static_cast<double>(part.ranks);
 }
 double part_grad_flops(const Program& p, const Op& op) {

@@ -54,4 +54,43 @@ struct Dequantize : QuantizedWeight {
   }
 };
 
+/// values [N S] -> codes [N n / code_quantum, coded_quantum_bytes(bits)]: of the elements [begin, begin + n)
+/// of each of N slots, whole quanta. Slots are of ranks, node by node; codes are written in the order [rank
+/// of a node, node].
+struct EncodeBlocks {
+  static constexpr std::string_view op = "encode_blocks";
+  enum In : std::size_t { values };
+  enum Out : std::size_t { codes };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t bits = 8;  ///< 4 or 8
+  std::int64_t slots = 1, begin = 0, nodes = 1;
+  static constexpr auto fields() {
+    return std::tuple{Given{"bits", &EncodeBlocks::bits}, Unusual{"slots", &EncodeBlocks::slots},
+                      Unusual{"begin", &EncodeBlocks::begin}, Unusual{"nodes", &EncodeBlocks::nodes}};
+  }
+};
+/// codes -> values.
+struct DecodeBlocks {
+  static constexpr std::string_view op = "decode_blocks";
+  enum In : std::size_t { codes };
+  enum Out : std::size_t { values };
+  static constexpr Count reads = 1, writes = 1;
+  std::int64_t bits = 8;
+  static constexpr auto fields() { return std::tuple{Given{"bits", &DecodeBlocks::bits}}; }
+};
+/// codes -> values [n]: adds what the ranks of the axes gave to the same n elements, in the order of ranks.
+struct SumCodes {
+  static constexpr std::string_view op = "sum_codes";
+  enum In : std::size_t { codes };
+  enum Out : std::size_t { values };
+  static constexpr Count reads{1, 2}, writes = 1;
+  std::int64_t bits = 8;
+  std::int64_t axes = 0;  ///< bits of an AxisSet
+  bool accumulate = false;
+  static constexpr auto fields() {
+    return std::tuple{Given{"bits", &SumCodes::bits}, Given{"axes", &SumCodes::axes},
+                      Given{accumulate_key, &SumCodes::accumulate}};
+  }
+};
+
 }  // namespace ztrain::program

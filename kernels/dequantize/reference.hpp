@@ -1,6 +1,8 @@
 #pragma once
 // Serial float64 decoding of weights, element by element.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -37,6 +39,20 @@ inline std::vector<double> dequantize(WeightForm form, const std::vector<std::ui
     weight.push_back(levels_of(form.code).levels[static_cast<std::size_t>(code)] * scale);
   }
   return weight;
+}
+
+/// What the codes of whole quanta say (kernels/dequantize/block_codes.hpp).
+inline std::vector<double> round_in_blocks(std::int64_t bits, const std::vector<double>& weights) {
+  std::vector<double> rounded;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::size_t block = i / scale_block * scale_block;
+    double largest = 0;
+    for (std::size_t j = block; j < block + scale_block; ++j)
+      largest = std::max(largest, std::abs(weights[j]));
+    const double scale = std::max(largest / (bits == 8 ? 127 : 7), 0x1p-126);
+    rounded.push_back(std::round(weights[i] / scale) * scale);
+  }
+  return rounded;
 }
 
 }  // namespace ztrain::kernels::reference

@@ -82,6 +82,9 @@ std::span<const OpType> dequantize_ops() {
        .fit = fit_layer,
        .forward = layer_forward},
       {.record = record<Dequantize>(), .ways = dequantize_ways},
+      {.record = record<EncodeBlocks>()},
+      {.record = record<DecodeBlocks>()},
+      {.record = record<SumCodes>()},
   };
   return rows;
 }

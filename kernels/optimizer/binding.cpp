@@ -7,6 +7,7 @@
 #include "kernels/optimizer/optimizer_host.hpp"
 #include "kernels/optimizer/optimizer_step.hpp"
 #include "kernels/optimizer/record.hpp"
+#include "kernels/optimizer/step_ahead.hpp"
 #include "layout/layout.hpp"
 
 namespace ztrain::engine {
@@ -46,16 +47,20 @@ void check_state(const program::Tensor& tensor, const optim::StateInfo& info, DT
          tensor.name, elements(tensor.shape), parameters, items);
 }
 
-/// The threads of the host share its blocks, some at a time: enough that a share costs nothing.
-Bound on_host(const Binding& b, std::shared_ptr<kernels::HostOptimizerStep> step) {
+/// Takes blocks [begin, end) of a step of the host.
+using StepBlocks = std::function<void(std::int64_t begin, std::int64_t end, const StepScalars& scalars)>;
+
+/// The threads of the host share its blocks, some at a time: enough that a share costs nothing. A step
+/// without blocks has one share, of the padding.
+Bound on_host(const Binding& b, std::int64_t blocks, StepBlocks step) {
   constexpr std::int64_t each = 256;
   const auto* const scalars = b.input<StepScalars>(OptimizerStep::scalars);
-  const std::int64_t blocks = step->blocks();
   std::function<void(std::int64_t)> share = [step = std::move(step), scalars, blocks](std::int64_t i) {
-    step->run(i * each, std::min(blocks, (i + 1) * each), *scalars);
+    step(i * each, std::min(blocks, (i + 1) * each), *scalars);
   };
   HostThreads* const threads = b.queues != nullptr ? &b.queues->host_threads() : nullptr;
-  Bound bound{[share = std::move(share), threads, shares = ceil_div(blocks, each)] {
+  const std::int64_t shares = std::max(std::int64_t{1}, ceil_div(blocks, each));
+  Bound bound{[share = std::move(share), threads, shares] {
     if (threads != nullptr) return threads->share(shares, share);
     for (std::int64_t i = 0; i < shares; ++i) share(i);
   }};
@@ -63,13 +68,48 @@ Bound on_host(const Binding& b, std::shared_ptr<kernels::HostOptimizerStep> step
   return bound;
 }
 
+/// The copies are the last outputs of the op that takes the step, and the last inputs of the one that
+/// settles.
+std::vector<kernels::KeptArray> kept_arrays(const Binding& b, const OptimizerStep& record,
+                                            const std::vector<optim::StateInfo>& states) {
+  const bool takes = record.ahead == OptimizerStep::takes;
+  const std::size_t stepped = record.master ? 1 : 0, count = states.size() + 1,
+                    first = (takes ? b.op.outputs.size() : b.op.inputs.size()) - count;
+  std::vector<kernels::KeptArray> kept;
+  for (std::size_t i = 0; i < count; ++i)
+    kept.push_back(
+        {b.output<std::byte>(stepped + i),
+         takes ? b.output<std::byte>(first + i) : const_cast<std::byte*>(b.input<std::byte>(first + i)),
+         size_of(b.out(stepped + i).dtype), i == 0 ? 1 : states[i - 1].granule});
+  return kept;
+}
+
+Bound ahead_on_host(const Binding& b, const OptimizerStep& record,
+                    const std::vector<optim::StateInfo>& states,
+                    std::shared_ptr<kernels::HostOptimizerStep> step) {
+  auto ahead = std::make_shared<kernels::StepAhead>(std::move(step), kept_arrays(b, record, states),
+                                                    pieces_of(record), elements(b.out(0).shape));
+  const std::int64_t blocks = ahead->blocks();
+  if (record.ahead == OptimizerStep::takes)
+    return on_host(b, blocks, [ahead = std::move(ahead)](auto begin, auto end, const StepScalars& scalars) {
+      ahead->take(begin, end, scalars);
+    });
+  return on_host(b, blocks, [ahead = std::move(ahead)](auto begin, auto end, const StepScalars& scalars) {
+    ahead->settle(begin, end, scalars);
+  });
+}
+
 Bound bind_optimizer_step(const Binding& b) {
   const auto record = b.record<OptimizerStep>();
   const optim::Settings settings{record.beta1, record.beta2, record.eps, record.momentum, record.nesterov};
   const auto states = optim::find(record.rule).states(settings);
   const std::size_t first = record.master ? 2 : 1;
-  ASSERT(b.op.outputs.size() == first + states.size(), "optimizer_step: {} has {} outputs, not {}",
-         record.rule, b.op.outputs.size(), first + states.size());
+  const std::size_t outputs =
+      first + states.size() + (record.ahead == OptimizerStep::takes ? states.size() + 1 : 0);
+  ASSERT(b.op.outputs.size() == outputs, "optimizer_step: {} has {} outputs, not {}", record.rule,
+         b.op.outputs.size(), outputs);
+  ASSERT(record.ahead.empty() || b.op.tier == program::Tier::host,
+         "optimizer_step: {} is stepped ahead of the norm, and not on the host", b.op.name);
   const DType moments = moments_type(b, states, first);
   kernels::OptimizerArrays arrays{b.output<std::byte>(OptimizerStep::parameter),
                                   record.master ? b.output<std::byte>(1) : nullptr,
@@ -82,9 +122,14 @@ Bound bind_optimizer_step(const Binding& b) {
   }
   const kernels::OptimizerTypes types{b.out(0).dtype, b.out(first - 1).dtype, b.in(0).dtype, moments};
   const kernels::Rounding rounding{record.stochastic, static_cast<std::uint64_t>(record.seed)};
-  if (b.op.tier == program::Tier::host)
-    return on_host(b, kernels::make_host_optimizer_step(record.rule, settings, types, arrays,
-                                                        pieces_of(record), rounding));
+  if (b.op.tier == program::Tier::host) {
+    std::shared_ptr step =
+        kernels::make_host_optimizer_step(record.rule, settings, types, arrays, pieces_of(record), rounding);
+    if (!record.ahead.empty()) return ahead_on_host(b, record, states, std::move(step));
+    const std::int64_t blocks = step->blocks();
+    return on_host(b, blocks,
+                   [step](auto begin, auto end, const StepScalars& s) { step->run(begin, end, s); });
+  }
   return launch(b,
                 std::shared_ptr(kernels::make_optimizer_step(record.rule, settings, types, arrays,
                                                              pieces_of(record), rounding)),

@@ -31,11 +31,23 @@ struct OptimizerTypesOf {
 };
 
 /// All of them.
-using Combinations =
-    std::tuple<OptimizerTypesOf<float, float, float>, OptimizerTypesOf<double, double, double>,
-               OptimizerTypesOf<bf16, bf16, bf16>, OptimizerTypesOf<bf16, bf16, float>,
-               OptimizerTypesOf<bf16, float, bf16>, OptimizerTypesOf<bf16, float, float>,
-               OptimizerTypesOf<f16, float, f16>, OptimizerTypesOf<f16, float, float>>;
+using Combinations = std::tuple<OptimizerTypesOf<float, float, float>,
+                                OptimizerTypesOf<double, double, double>, OptimizerTypesOf<bf16, bf16, bf16>,
+                                OptimizerTypesOf<bf16, bf16, float>, OptimizerTypesOf<bf16, float, bf16>,
+                                OptimizerTypesOf<bf16, float, float>, OptimizerTypesOf<f16, float, f16>,
+                                OptimizerTypesOf<f16, float, float>, OptimizerTypesOf<float, float, bf16>>;
+
+/// A rule whose values are averages of parameters.
+template <class Rule>
+concept Averages = requires {
+  Rule::averages;
+};
+
+/// Whether a rule steps with a combination. Averages have no master and are as wide as sums. They alone have
+/// bf16 in place of gradients beside fp32 values.
+template <class Rule, class T>
+constexpr bool steps_types = Averages<Rule> ? !T::master && sizeof(typename T::W) >= sizeof(float)
+                                            : !std::is_same_v<T, OptimizerTypesOf<float, float, bf16>>;
 
 /// What a block's loops touch, from its first element: `stepped` is the master, or the parameter itself where
 /// there is none; `copy` is then null.
@@ -188,7 +200,9 @@ class ForCombination {
   template <class Rule, class T>
   void of_rule() {
     using A = acc_t<typename T::W>;
-    if constexpr (Coded<Rule>) {
+    if constexpr (!steps_types<Rule, T>) {
+      return;
+    } else if constexpr (Coded<Rule>) {
       make_.template operator()<Rule, T, CodedStates<typename Rule::Codecs>>();
     } else {
       with_states<Rule, T, A, 0>();

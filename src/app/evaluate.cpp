@@ -30,7 +30,7 @@ struct EvaluateArguments {
   std::vector<std::string> data;
   std::int64_t tokens = std::numeric_limits<std::int64_t>::max(), tensor = 1, pipeline = 1;
   evaluate::Settings settings;
-  bool json = false;
+  bool json = false, averages = false;
   std::string likelihoods;  ///< file of likelihoods to write; "": none
   std::int64_t top_k = 64;  ///< words of a token in it
 };
@@ -137,7 +137,8 @@ void print(const Invocation& call, const EvaluateArguments& a, const config::Dec
 }
 
 void run(const Invocation& call, const EvaluateArguments& a) {
-  const job::ModelSource source = job::open_model(call.session, a.model, a.base);
+  job::ModelSource source = job::open_model(call.session, a.model, a.base);
+  if (a.averages) source.values = checkpoint::WeightValues::averaged;
   call.session.agree("reading the command line", [&] {
     REQUIRE(a.choices.empty() || !source.gives_rewards(),
             "--choices: {} is a reward model (preference.loss_type = \"reward\"), which gives words no "
@@ -212,6 +213,8 @@ void add_options(Parser& parser, EvaluateArguments& a) {
   parser.option("--top-k", a.top_k, "words of each token in the file of --write-likelihoods")
       .range(2, static_cast<int>(most_teacher_words))
       .shows_default();
+  parser.flag("--ema", a.averages,
+              "take the moving averages of the checkpoint's trained weights (optimizer.ema_decay)");
   parser.flag("--json", a.json, "print JSON, with the log-probabilities of all choices");
   parser.keep_others();
 }

@@ -35,7 +35,8 @@ constexpr std::string_view name_of(Axis axis) {
 }
 
 /// A product of axes, as a bit mask. Ranks that differ only in these axes form one group. Beside whole axes
-/// it may hold inner factors of axes: groups of MeshShape::inner neighbours along them.
+/// it may hold inner factors of axes, groups of MeshShape::inner neighbours along them, and outer factors:
+/// ranks with the same place in these groups.
 class AxisSet {
  public:
   constexpr AxisSet() = default;
@@ -46,8 +47,11 @@ class AxisSet {
     return s;
   }
   static constexpr AxisSet all() { return from_bits((1u << axis_count) - 1); }
-  /// The inner factor of an axis; it does not go with the whole axis.
+  /// The inner or the outer factor of an axis; neither goes with the whole axis.
   static constexpr AxisSet inner(Axis axis) { return from_bits(1u << (axis_count + static_cast<int>(axis))); }
+  static constexpr AxisSet outer(Axis axis) {
+    return from_bits(1u << (2 * axis_count + static_cast<int>(axis)));
+  }
 
   constexpr AxisSet operator|(AxisSet other) const { return from_bits(bits_ | other.bits_); }
   constexpr AxisSet without(AxisSet other) const { return from_bits(bits_ & ~other.bits_); }
@@ -55,12 +59,15 @@ class AxisSet {
   constexpr bool contains_inner(Axis axis) const {
     return (bits_ >> (axis_count + static_cast<int>(axis))) & 1u;
   }
+  constexpr bool contains_outer(Axis axis) const {
+    return (bits_ >> (2 * axis_count + static_cast<int>(axis))) & 1u;
+  }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr std::uint32_t bits() const { return bits_; }
   constexpr bool operator==(const AxisSet&) const = default;
 
  private:
-  static_assert(2 * axis_count <= 31, "one bit for each axis, one for its inner factor, in an int");
+  static_assert(3 * axis_count <= 31, "one bit for each axis, and one for each of its factors, in an int");
   std::uint32_t bits_ = 0;
 };
 constexpr AxisSet operator|(Axis a, Axis b) {

@@ -42,6 +42,12 @@ struct StateShard {
 /// cache bypass it, if the file system allows that.
 enum class PageCache : std::uint8_t { through, past };
 
+/// Says which values of trained parameters a reader of weights takes.
+enum class WeightValues : std::uint8_t {
+  trained,
+  averaged  ///< their moving averages (optimizer.ema_decay)
+};
+
 /// Says which shards are meant: the layout says over which axes each unit is cut, and names every parameter
 /// of the model. A rank whose strategy keeps a state replicated saves its own slice of it, as if it were
 /// sharded.

@@ -42,7 +42,9 @@ std::int64_t part_of(const PieceRow& row, std::int64_t size) {
   return checkpoint_part * written / std::max(written, size);
 }
 
-constexpr const char* same_optimizer = "optimizer.name must be what the checkpoint was written with";
+constexpr const char* same_optimizer =
+    "optimizer.name, and whether optimizer.ema_decay is above 0, must be what the checkpoint was written "
+    "with";
 
 std::string describe(const TensorSlice& slice) {
   return slice.parts == 1 ? "whole" : fmt::format("cut over dim {} into {}", slice.dim, slice.parts);

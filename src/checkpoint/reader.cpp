@@ -154,6 +154,17 @@ std::span<const PieceRow> Reader::pieces(std::int64_t state, std::int64_t parame
   return {first, last};
 }
 
+std::span<const PieceRow> Reader::weights(std::int64_t parameter, WeightValues values) const {
+  const bool averaged =
+      values == WeightValues::averaged && !catalog().parameters[static_cast<std::size_t>(parameter)].frozen;
+  const std::string name = averaged ? averages_state : weights_state;
+  const auto found = std::ranges::find(catalog().states, name, &StateEntry::name);
+  const char* const missing =
+      averaged ? "averages of weights: its run had optimizer.ema_decay = 0; leave --ema out" : "weights";
+  REQUIRE(found != catalog().states.end(), "{}: holds no {}", checkpoint_->folder.string(), missing);
+  return pieces(found - catalog().states.begin(), parameter);
+}
+
 std::int64_t Reader::read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype) {
   const ParameterEntry& parameter = catalog().parameters[static_cast<std::size_t>(piece.parameter)];
   const std::int64_t granule = catalog().states[static_cast<std::size_t>(piece.state)].granule;

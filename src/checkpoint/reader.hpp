@@ -54,6 +54,9 @@ class Reader {
   const Catalog& catalog() const { return checkpoint_->index.catalog; }
   /// Returns the pieces of one state of one parameter; both are places in the catalog.
   std::span<const PieceRow> pieces(std::int64_t state, std::int64_t parameter) const;
+  /// Returns the pieces of the weights of a parameter, or of their averages if it is trained and those are
+  /// wanted. Throws Error if the checkpoint holds no such state.
+  std::span<const PieceRow> weights(std::int64_t parameter, WeightValues values) const;
   /// Puts the wanted items that the piece holds to their places in `to`, which begins with the first wanted
   /// one, and returns their number. Throws Damaged if a shard file is missing, truncated or damaged.
   std::int64_t read(const PieceRow& piece, const Wanted& wanted, std::byte* to, DType dtype);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "optim/optimizer.hpp"
 #include "optim/schedule.hpp"
 
 namespace ztrain::config {
@@ -69,8 +70,7 @@ struct Model {
   double partial_rotary_factor = 1;                         ///< share of a head's elements that are turned
   /// Base of the rotary embedding, without scaling, of layers with a window; 0: as in the other layers.
   double rope_local_base_freq = 0;
-  std::vector<double>
-      no_rope_layers;  ///< 1: a layer has the rotary embedding; 0: not. Repeated; empty: all 1
+  std::vector<double> no_rope_layers;  ///< 1: with the rotary embedding; 0: not. Repeated; empty: all 1
   bool tie_word_embeddings = false;
   /// Biases of q, k and v; bias of the output projection; biases of the feed-forward.
   bool attention_bias = false, attention_output_bias = false, mlp_bias = false;
@@ -104,6 +104,16 @@ struct Model {
   std::int64_t decoder_sparse_step = 1, first_k_dense_replace = 0;
   std::vector<double> mlp_only_layers;
   std::vector<std::string> trainable, frozen;  ///< globs of parameter names; see model/trainable.hpp
+};
+
+/// Attention to some blocks of keys.
+struct SparseAttention {
+  std::string mode = "none";  ///< none | fixed | variable | bigbird | bslongformer | file
+  std::int64_t block = 64, num_local_blocks = 4, num_global_blocks = 1, num_sliding_window_blocks = 3,
+               num_random_blocks = 0, seed = 0;
+  std::string layout;                ///< File of mode "file".
+  std::vector<std::int64_t> rows{};  ///< Not a key: the rows of bits of the file (config/block_layout.hpp).
+  bool is_on() const { return mode != "none"; }
 };
 
 /// Training of experts.
@@ -188,6 +198,7 @@ struct Sharding {
   std::int64_t forward_prefetch = 1;  ///< units gathered ahead of use in forward
   std::string backward_prefetch;      ///< pre | post | none
   std::int64_t max_gathered_units = 0, max_live_parameters = 0, max_reuse_distance = 0;  ///< 0: no limit
+  std::string gather_codes, reduce_codes;  ///< none | int8 | int4
   std::int64_t persistence_threshold = 0;  ///< parameters with fewer elements stay whole
   std::int64_t reduce_bucket_size = 0;     ///< elements; 0: one reduction per unit
   bool overlap_reduce = true;              ///< whether a reduction goes on during the next unit's backward
@@ -216,6 +227,7 @@ struct Recompute {
   std::string mode;                 ///< none | full | selective
   std::int64_t every = 1;           ///< for full: every k-th block
   std::vector<std::string> pieces;  ///< for selective: names of config/recompute_pieces.hpp
+  std::int64_t tiles = 1;           ///< parts of the tokens for which feed-forwards are computed in turn
 };
 
 /// Tier of one kind of state between its uses.
@@ -227,6 +239,7 @@ struct OffloadHome {
 struct Offload {
   OffloadHome parameters, gradients, master, optimizer, activations;
   std::string optimizer_on;            ///< auto | host | device
+  bool optimizer_ahead = false;        ///< whether the host steps before the norm is known
   std::vector<std::string> nvme_path;  ///< folders
   std::int64_t optimizer_threads = 0;  ///< 0: the cores of a rank; for CPU ranks one
   std::int64_t queue_depth = 0, nvme_block_size = 0, threads = 0;
@@ -247,9 +260,12 @@ struct Optimizer {
   double momentum = 0;  ///< for sgd and muon
   bool nesterov = false;
   std::string muon_scale;              ///< spectral | rms: muon's factor for the shape of a matrix
+  double ema_decay = 0;                ///< of the average of each trained parameter; 0: none
   bool during_backward = false;        ///< whether each unit is stepped as soon as its gradient is there
   std::vector<std::string> no_decay;   ///< globs of parameter names
   std::vector<ParameterGroup> groups;  ///< the last match counts
+
+  optim::Settings settings() const { return {beta1, beta2, eps, momentum, nesterov, ema_decay}; }
 };
 
 struct Checkpoint {
@@ -348,6 +364,7 @@ struct Deck {
   Run run;
   Data data;
   Model model;
+  SparseAttention sparse_attention;
   Experts experts;
   Lora lora;
   Loss loss;

@@ -24,8 +24,8 @@ constexpr std::int64_t usual_limit = 4096;  ///< tokens of a row; some models we
 
 /// Globs of the keys of the source's deck that decide what its model computes and how rows are made.
 constexpr std::array own_keys{
-    "model.*",       "lora.*",       "experts.*",         "device.*", "precision.parameters",
-    "precision.fp8", "data.packing", "data.max_documents"};
+    "model.*",       "lora.*",       "experts.*",          "device.*",           "precision.parameters",
+    "precision.fp8", "data.packing", "data.max_documents", "sparse_attention.*", "sharding.gather_codes"};
 /// Globs of such keys of a reward model: another model's loss is that of words, however it was trained.
 constexpr std::array reward_keys{"preference.loss_type", "preference.center_rewards_coefficient"};
 /// Keys among these that concern the training run alone.

@@ -110,12 +110,16 @@ void read_weights(const runtime::Session& session, const ModelSource& source, co
                   std::span<const checkpoint::StateShard> shards, const checkpoint::Progress& progress) {
   checkpoint::Imported imported;
   session.agree("reading the weights", [&] {
-    if (source.kind == ModelSource::Kind::hugging_face || source.lacks_frozen)
+    const bool averaged = source.values == checkpoint::WeightValues::averaged;
+    REQUIRE(!averaged || source.kind == ModelSource::Kind::checkpoint,
+            "--ema: '{}' is no checkpoint of a run and holds no averages; leave it out", source.folder);
+    if (source.kind == ModelSource::Kind::hugging_face || source.lacks_frozen || averaged)
       imported =
           checkpoint::import_weights(source.folder, place, shards,
                                      {.architecture = &config::find_architecture(source.deck.model.family),
                                       .progress = progress,
-                                      .base = source.base});
+                                      .base = source.base,
+                                      .values = source.values});
     else
       checkpoint::load(source.folder, place, shards,
                        {.others = checkpoint::OtherStates::skip, .progress = progress});

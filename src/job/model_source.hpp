@@ -26,6 +26,7 @@ struct ModelSource {
   std::vector<std::int32_t> ends;  ///< tokens that end a text of the data, as a checkpoint recorded them
   bool lacks_frozen = false;       ///< whether it is a checkpoint that does not hold its frozen weights
   std::string base = {};           ///< folder of these; "": the one that the checkpoint names
+  checkpoint::WeightValues values = checkpoint::WeightValues::trained;  ///< that read_weights takes
 
   /// Returns whether the model gives answers numbers, and no words likelihoods.
   bool gives_rewards() const { return is_reward_loss(deck.preference.loss_type); }

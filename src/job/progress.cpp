@@ -147,6 +147,21 @@ void require_references(const config::Deck& deck, const config::DeckChanges& cha
       changed.empty() ? "give the same files" : "set the keys back", way_out);
 }
 
+std::string hash_of_blocks(const config::Deck& deck) {
+  const std::vector<std::int64_t>& rows = deck.sparse_attention.rows;
+  return hex(hash_bytes(rows.data(), rows.size() * sizeof rows[0]));
+}
+
+/// Throws Error if the file of the layout has other blocks than when the checkpoint was written.
+void require_same_blocks(const nlohmann::json& metadata, const config::Deck& deck,
+                         const std::string& checkpoint) {
+  const std::string before = metadata.value("attention_blocks", "");
+  REQUIRE(before.empty() || before == hash_of_blocks(deck),
+          "sparse_attention.layout: {} has other blocks than when {} was written; give that file, or begin a "
+          "run of its own with model.from",
+          deck.sparse_attention.layout, checkpoint);
+}
+
 /// Throws Error if a key changed that may not.
 config::DeckChanges legal_changes(const nlohmann::json& metadata, const config::Deck& deck,
                                   const std::string& checkpoint) {
@@ -241,6 +256,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   if (!p.processor.empty()) j["processor"] = p.processor;
   if (!p.reference.empty()) j["reference"] = p.reference;
   j["seed"] = deck.run.seed;
+  if (!deck.sparse_attention.rows.empty()) j["attention_blocks"] = hash_of_blocks(deck);
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
   j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
@@ -313,6 +329,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.course = course_of(j, checkpoint);
     p.earlier = earlier_of(j, checkpoint);
     changes = legal_changes(j, deck, checkpoint);
+    require_same_blocks(j, deck, checkpoint);
     require_course(
         p.course.sources.empty() ||
             p.course.sources.size() == std::max<std::size_t>(1, changes.before.data.weights.size()),

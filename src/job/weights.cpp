@@ -180,6 +180,31 @@ void zero_moments(const Program& program, const program::JobTensors& tensors, co
     for (const program::State& s : unit.optimizer) zero_tensor(program, s.slice, memory, exec);
 }
 
+void start_averages(const Program& program, const program::JobTensors& tensors,
+                    const engine::JobMemory& memory) {
+  constexpr std::int64_t window = std::int64_t{1} << 18;  // elements
+  for (const program::UnitState& unit : tensors.units) {
+    if (!unit.averaged()) continue;
+    const program::TensorId weights = unit.master.slice, averages = unit.optimizer.back().slice;
+    const auto provider_of = [&](program::TensorId t) -> memory::Provider& {
+      return memory.provider(program.tensor(program.storage(t)).tier);
+    };
+    const std::int64_t count = elements(program.tensor(averages).shape);
+    with_type(program.tensor(weights).dtype, [&]<class W>() {
+      std::vector<W> read(at(std::min(window, count)));
+      for (std::int64_t begin = 0; begin < count; begin += window) {
+        const std::int64_t n = std::min(window, count - begin);
+        provider_of(weights).read(read.data(),
+                                  memory.address(program, weights) + begin * size_of(dtype_of<W>()),
+                                  n * size_of(dtype_of<W>()));
+        const std::vector<acc_t<W>> wide(read.begin(), read.begin() + n);
+        provider_of(averages).write(memory.address(program, averages) + begin * size_of(dtype_of<acc_t<W>>()),
+                                    wide.data(), n * size_of(dtype_of<acc_t<W>>()));
+      }
+    });
+  }
+}
+
 namespace {
 
 /// Visits the form and the tensor of each state of each unit.

@@ -43,6 +43,11 @@ void draw_frozen(const program::Program& program, const program::JobTensors& ten
 void zero_moments(const program::Program& program, const program::JobTensors& tensors,
                   const engine::JobMemory& memory, kernels::Exec& exec);
 
+/// Makes this rank's slices of the averages equal to its slices of the weights. No work may be under way on
+/// either.
+void start_averages(const program::Program& program, const program::JobTensors& tensors,
+                    const engine::JobMemory& memory);
+
 /// The forms of a rank's states that are saved, which a save needs, without their memory.
 std::vector<checkpoint::StateForm> state_forms(const program::Program& program,
                                                const program::JobTensors& tensors);

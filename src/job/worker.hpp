@@ -185,6 +185,8 @@ class Worker {
   void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void run_step(engine::Executor& executor);
+  /// Makes the averages equal to the weights, which are there.
+  void start_averages();
   /// Returns the executors of all Programs: that of the load Program is first, that of the train step, if
   /// there is one, is last.
   std::vector<const engine::Executor*> executors() const;

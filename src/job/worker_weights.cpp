@@ -15,6 +15,7 @@ void Worker::initialize(std::uint64_t seed) {
   if (keeps_codes()) quantize(drawn_elements(seed));
   if (std::ranges::count(job_.graph.parameters, model::Init::row_norms, &model::Parameter::init) > 0)
     write_row_norms(drawn_elements(seed));
+  start_averages();
   succession_.restart();
   derive_parameters();
 }
@@ -59,8 +60,14 @@ void Worker::complete_import(const checkpoint::Imported& imported, std::uint64_t
                  [&](const model::Parameter& p) { return absent.contains(p.name); });
     zero_moments(job_.load(), job_.tensors, memory_, exec);
   });
+  start_averages();
   succession_.restart();
   derive_parameters();
+}
+
+void Worker::start_averages() {
+  device_->finish();
+  job::start_averages(job_.load(), job_.tensors, memory_);
 }
 
 void Worker::write_row_norms(const ReadElements& read) {

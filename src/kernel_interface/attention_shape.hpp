@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/block_layout.hpp"
+
 namespace ztrain {
 
 /// Query head h reads key-value head h / (heads / kv_heads).
@@ -18,7 +20,7 @@ struct AttentionShape {
   std::int64_t row = 0;
   // What a GPU library may rely on; the results do not depend on it.
   std::int64_t sequence = 0;   ///< no document goes across a multiple of it; 0: not known
-  std::int64_t documents = 0;  ///< most documents of the tokens; 0: not known
+  std::int32_t documents = 0;  ///< most documents of the tokens; 0: not known
   bool deterministic = true;   ///< gradients have the same bits on every run
   /// Where the tokens are a part of those that are attended to: how many these are, and which of them the
   /// first token is. document_start counts from the first of them. 0 and 0: the tokens attend to themselves.
@@ -30,9 +32,14 @@ struct AttentionShape {
   double scale = 0;  ///< Factor that makes a score of the product of a query and a key. 0: 1 / sqrt(head_dim)
   /// Scores become soft_cap * tanh(score / soft_cap) (Gemma 2, 2024). 0: they stay as they are.
   double soft_cap = 0;
+  BlockLayout layout{};  ///< The blocks of keys that are attended to.
 
   double score_scale() const { return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim)); }
 
+  /// Returns whether a query's block of keys is present. The key counts from key_begin.
+  constexpr bool has_block(std::int64_t query, std::int64_t key) const {
+    return layout.has(key_begin + first_query + query, key_begin + key);
+  }
   constexpr std::int64_t key_count() const { return keys > 0 ? keys : tokens; }
   constexpr std::int64_t o_row() const { return heads * head_dim; }
   constexpr std::int64_t q_row() const { return row > 0 ? row : heads * head_dim; }

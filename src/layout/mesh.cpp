@@ -10,6 +10,17 @@ namespace {
 constexpr Axis axis_at(int i) {
   return static_cast<Axis>(i);
 }
+
+/// The ranks of a group along one axis: count of them, from `first` on, so many places apart.
+struct Along {
+  int count, apart, first;
+};
+Along along(const MeshShape& mesh, AxisSet axes, Axis axis, int own) {
+  const int inner = mesh.inner_of(axis);
+  if (axes.contains_inner(axis)) return {inner, 1, own / inner * inner};
+  if (axes.contains_outer(axis)) return {mesh[axis] / inner, inner, own % inner};
+  return axes.contains(axis) ? Along{mesh[axis], 1, 0} : Along{1, 1, own};
+}
 }  // namespace
 
 std::string to_string(AxisSet axes) {
@@ -18,6 +29,7 @@ std::string to_string(AxisSet axes) {
   for (int i = 0; i < axis_count; ++i) {
     if (axes.contains(axis_at(i))) add(name_of(axis_at(i)));
     if (axes.contains_inner(axis_at(i))) add(fmt::format("{}_inner", name_of(axis_at(i))));
+    if (axes.contains_outer(axis_at(i))) add(fmt::format("{}_outer", name_of(axis_at(i))));
   }
   return text.empty() ? "none" : text;
 }
@@ -37,8 +49,7 @@ int MeshShape::size(AxisSet axes) const {
 }
 
 int MeshShape::factor(AxisSet axes, Axis axis) const {
-  if (axes.contains(axis)) return (*this)[axis];
-  return axes.contains_inner(axis) ? inner_of(axis) : 1;
+  return along(*this, axes, axis, 0).count;
 }
 
 std::string MeshShape::describe() const {
@@ -65,28 +76,28 @@ Coordinate::Coordinate(const MeshShape& mesh, int rank) : mesh_(mesh), rank_(ran
 int Coordinate::index_in(AxisSet axes) const {
   int index = 0;
   for (int i = 0; i < axis_count; ++i) {
-    const int members = mesh_.factor(axes, axis_at(i));
-    index = index * members + (*this)[axis_at(i)] % members;
+    const int own = (*this)[axis_at(i)];
+    const Along members = along(mesh_, axes, axis_at(i), own);
+    index = index * members.count + (own - members.first) / members.apart;
   }
   return index;
 }
 
 int Coordinate::group_id(AxisSet axes) const {
   int first = 0;
-  for (int i = 0; i < axis_count; ++i) {
-    const int count = mesh_.factor(axes, axis_at(i)), own = (*this)[axis_at(i)];
-    first = first * mesh_[axis_at(i)] + own / count * count;
-  }
+  for (int i = 0; i < axis_count; ++i)
+    first = first * mesh_[axis_at(i)] + along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]).first;
   return first;
 }
 
 std::vector<int> Coordinate::group(AxisSet axes) const {
   std::vector<int> members{0};
   for (int i = 0; i < axis_count; ++i) {
-    const int count = mesh_.factor(axes, axis_at(i)), own = (*this)[axis_at(i)];
+    const Along here = along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]);
     std::vector<int> next;
     for (int base : members)
-      for (int k = 0; k < count; ++k) next.push_back(base * mesh_[axis_at(i)] + own / count * count + k);
+      for (int k = 0; k < here.count; ++k)
+        next.push_back(base * mesh_[axis_at(i)] + here.first + k * here.apart);
     members = std::move(next);
   }
   return members;

@@ -10,6 +10,7 @@ SumGroup sum_group(const MeshShape& mesh, AxisSet axes) {
   int on_node = 1, neighbours = 1;  // neighbours: ranks that differ in the axes seen so far alone
   for (int i = axis_count - 1; i >= 0; --i) {
     const auto axis = static_cast<Axis>(i);
+    if (axes.contains_outer(axis)) return ranks;
     const int degree = mesh[axis], members = mesh.factor(axes, axis);
     if (per_node % neighbours != 0) return ranks;
     const int of_axis = std::min(degree, per_node / neighbours);  // neighbours along the axis on one node

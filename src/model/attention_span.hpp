@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/block_layout.hpp"
+#include "kernels/attention/record.hpp"
+
 namespace ztrain::model {
 
 /// The mean over a sequence of causal attention, of which a window (0: none) keeps the last tokens:
@@ -12,6 +15,12 @@ constexpr double attention_span(std::int64_t sequence, std::int64_t window) {
   const auto s = static_cast<double>(sequence);
   const double w = window > 0 ? static_cast<double>(std::min(window, sequence)) : s;
   return w - w * w / (2 * s);
+}
+
+/// Returns the same for an attention, whose layout of blocks may leave keys out.
+constexpr double attention_span(std::int64_t sequence, const Attention& attention) {
+  const BlockLayout layout = BlockLayout::of(attention.layout);
+  return layout.is_on() ? layout.mean_keys() : attention_span(sequence, attention.window);
 }
 
 }  // namespace ztrain::model

@@ -61,6 +61,7 @@ class Decoder {
       Block block{fmt::format("model.layers.{}", layer), layer, family.attention(m_, layer)};
       block.attention.sequence = r_.sequence;
       block.attention.documents = r_.documents;
+      block.attention.layout = r_.layout;
       block.attention.deterministic = r_.deterministic;
       if (block.attention.rotary)
         block.table =

@@ -24,6 +24,13 @@ double scale_of_scores(const config::Model& dims) {
   return dims.query_pre_attn_scalar > 0 ? 1 / std::sqrt(dims.query_pre_attn_scalar) : 0;
 }
 
+/// Returns the layout of blocks, which all layers share.
+std::vector<std::int64_t> layout_of(const Graph& graph) {
+  const auto node = std::ranges::find(graph.nodes, Attention::op, &Node::op);
+  return node == graph.nodes.end() ? std::vector<std::int64_t>{}
+                                   : record_of<Attention>(node->attributes).layout;
+}
+
 }  // namespace
 
 const Family& find_family(std::string_view name) {
@@ -60,9 +67,12 @@ double flops_per_token(const config::Model& dims, const Graph& graph, std::int64
   }
   const Family& family = find_family(dims.family);
   double attended = 0;  // per token, summed over layers and passes; the embedding is block 0
-  for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer)
-    attended +=
-        (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, family.attention(dims, layer).window);
+  const std::vector<std::int64_t> layout = layout_of(graph);
+  for (std::int64_t layer = 0; layer < dims.num_hidden_layers; ++layer) {
+    Attention attention = family.attention(dims, layer);
+    attention.layout = layout;
+    attended += (layer + 1 >= first ? 12.0 : 4.0) * attention_span(sequence, attention);
+  }
   const std::int64_t values = config::is_latent(dims) ? dims.v_head_dim : dims.head_dim;
   return flops + attended * static_cast<double>(dims.num_attention_heads * (dims.head_dim + values)) / 2;
 }

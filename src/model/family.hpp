@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "kernels/attention/record.hpp"
@@ -42,12 +43,13 @@ struct Request {
   std::int64_t tokens = 0;  ///< of the micro-batch: sequences x sequence length
   DType compute = DType::f32;
   Objective objective = Objective::loss;
-  std::int64_t sequence = 0;       ///< tokens of each of its sequences; 0: not known
-  std::int64_t longest = 0;        ///< largest position + 1 that any of its sequences reaches; 0: as sequence
-  std::int64_t documents = 0;      ///< in it at most; 0: no limit is known
-  bool deterministic = true;       ///< attention gives the same bits each time
-  bool balanced_routing = false;   ///< tokens go to all experts in turn, whatever the router says
-  double balance_coefficient = 0;  ///< of the loss that balances experts
+  std::int64_t sequence = 0;  ///< tokens of each of its sequences; 0: not known
+  std::int64_t longest = 0;   ///< largest position + 1 that any of its sequences reaches; 0: as sequence
+  std::vector<std::int64_t> layout{};  ///< Attention::layout
+  std::int64_t documents = 0;          ///< in it at most; 0: no limit is known
+  bool deterministic = true;           ///< attention gives the same bits each time
+  bool balanced_routing = false;       ///< tokens go to all experts in turn, whatever the router says
+  double balance_coefficient = 0;      ///< of the loss that balances experts
   BalanceOver balance_over = BalanceOver::micro_batch;
   double bias_speed = 0;     ///< experts.bias_update_speed
   double z_coefficient = 0;  ///< of the z-loss of routers

@@ -30,6 +30,13 @@ const std::vector<Info>& table() {
   return rows;
 }
 
+std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped) {
+  std::vector<StateInfo> states = rule.states(settings);
+  if (settings.ema_decay > 0)
+    states.push_back({std::string(average_state), stepped == DType::f64 ? DType::f64 : DType::f32});
+  return states;
+}
+
 const Info& find(std::string_view name) {
   static const std::vector<Info> rows = infos(static_cast<StepRules*>(nullptr));
   for (const Info& info : rows)

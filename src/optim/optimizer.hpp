@@ -34,6 +34,7 @@ struct Settings {
   double eps = 1e-8;
   double momentum = 0;
   bool nesterov = false;
+  double ema_decay = 0;  ///< of the averages of parameters; 0: none are kept
 };
 
 /// Factors that differ between groups of parameters.
@@ -62,6 +63,13 @@ struct Info {
 /// Elements that an item with a granule above 1 covers. It is the quantum on which parameters start and
 /// shards are cut, so no item straddles ranks.
 inline constexpr std::int64_t block = 256;
+
+/// Name of the state that is the moving average of the parameters (ema.hpp).
+inline constexpr std::string_view average_state = "ema";
+
+/// Returns the states that are kept of a parameter that the rule steps: those of the rule, and the average as
+/// the last if there is one. stepped: type of what the rule steps.
+std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped);
 
 const std::vector<Info>& table();
 

@@ -7,6 +7,7 @@
 #include "optim/adam.hpp"
 #include "optim/adamw.hpp"
 #include "optim/adamw_8bit.hpp"
+#include "optim/ema.hpp"
 #include "optim/lion.hpp"
 #include "optim/muon.hpp"
 #include "optim/sgd.hpp"
@@ -16,6 +17,6 @@ namespace ztrain::optim {
 using Rules = std::tuple<AdamW, Adam, Sgd, Lion, AdamW8bit, Muon>;
 
 /// The rules that kernels step by, with those that no deck names.
-using StepRules = decltype(std::tuple_cat(std::declval<Rules>(), std::declval<std::tuple<MuonMove>>()));
+using StepRules = decltype(std::tuple_cat(std::declval<Rules>(), std::declval<std::tuple<MuonMove, Ema>>()));
 
 }  // namespace ztrain::optim

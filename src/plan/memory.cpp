@@ -115,7 +115,7 @@ double optimizer_bytes_of(const config::Deck& d, bool by_matrix) {
   double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
   const optim::Info& named = optim::find(o.name);
   const optim::Info& rule = by_matrix || named.others.empty() ? named : optim::find(named.others);
-  for (const optim::StateInfo& state : rule.states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov}))
+  for (const optim::StateInfo& state : optim::kept_states(rule, o.settings(), p.master))
     bytes +=
         static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
   return bytes;

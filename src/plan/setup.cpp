@@ -12,12 +12,14 @@
 #include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/block_layout.hpp"
 #include "config/layers.hpp"
 #include "config/recompute_pieces.hpp"
 #include "config/strategy.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "files/file.hpp"
+#include "layout/sum_group.hpp"
 #include "model/family.hpp"
 #include "model/fp8.hpp"
 #include "plan/parts_of_codes.hpp"
@@ -39,6 +41,8 @@ program::ShardOptions shard_options(const config::Deck& deck, const config::Stra
   options.gather.max_elements = s.max_live_parameters;
   options.gather.max_reuse_distance = s.max_reuse_distance;
   options.secondary_shards = config::reshard_group(deck) > 1;
+  options.gather_bits = s.gather_codes == "int8" ? 8 : s.gather_codes == "int4" ? 4 : 0;
+  options.reduce.code_bits = s.reduce_codes == "int8" ? 8 : s.reduce_codes == "int4" ? 4 : 0;
   options.reduce.every_micro =
       s.gradient_accumulation == "auto" ? strategy.gradients_sharded : s.gradient_accumulation == "reduce";
   options.reduce.bucket_elements = s.reduce_bucket_size;
@@ -64,6 +68,9 @@ program::Recompute recompute_of(const config::Recompute& r) {
   if (r.mode == "full") recompute.every = static_cast<int>(r.every);
   if (r.mode == "selective")
     for (const std::string_view tag : config::recompute_tags(r.pieces)) recompute.tags.emplace_back(tag);
+  recompute.tiles = static_cast<int>(r.tiles);
+  if (r.tiles > 1)
+    for (const char* tag : {"norm", "gate_up", "swiglu", "down"}) recompute.tags.emplace_back(tag);
   return recompute;
 }
 
@@ -82,6 +89,7 @@ program::OffloadOptions offload_options(const config::Deck& deck) {
   options.activations = home_of(o.activations);
   using enum program::StepOn;
   options.step = o.optimizer_on == "host" ? host : o.optimizer_on == "device" ? device : automatic;
+  options.ahead_of_norm = o.optimizer_ahead;
   return options;
 }
 
@@ -120,7 +128,11 @@ void set_context(const config::Deck& deck, MeshShape& shape) {
 /// in equal parts under sequence parallelism, and products of 8-bit codes take multiples of fp8_multiple.
 int token_multiple(const config::Deck& deck) {
   const std::int64_t parts = deck.tensor.sequence_parallel ? std::max<std::int64_t>(1, deck.mesh.tensor) : 1;
-  return static_cast<int>(std::lcm(parts, deck.precision.fp8 != "none" ? model::fp8_multiple : 1));
+  // Tiles of attention lie within blocks, and a rank has two chunks of tokens.
+  const bool cuts_blocks = deck.sparse_attention.is_on() && deck.mesh.context > 1;
+  const std::int64_t chunks = cuts_blocks ? 2 * deck.sparse_attention.block : 1;
+  return static_cast<int>(
+      std::lcm(std::lcm(parts, chunks), deck.precision.fp8 != "none" ? model::fp8_multiple : 1));
 }
 
 TokenOrder order_of(const config::Deck& deck) {
@@ -229,6 +241,15 @@ bool fixes_ranks(const config::Mesh& m) {
   return std::min({m.pipeline, m.replicate, m.shard, m.context, m.tensor}) > 0;
 }
 
+/// Codes of gradients go over the ranks of a node first, unless neighbours are those of
+/// sharding.reshard_after_forward.
+void set_hops(MeshShape& shape) {
+  const SumGroup group = sum_group(shape, state_axes);
+  const int beside = shape.size(state_axes) / shape[Axis::shard], along = group.on_node / beside;
+  if (shape.inner_of(Axis::shard) > 1 || group.nodes() == 1 || along < 1) return;
+  if (along * beside == group.on_node && shape[Axis::shard] % along == 0) shape.inner_of(Axis::shard) = along;
+}
+
 }  // namespace
 
 MeshShape mesh_shape(const config::Deck& deck) {
@@ -242,12 +263,15 @@ MeshShape mesh_shape(const config::Deck& deck) {
   shape.inner_of(Axis::shard) = std::max(1, static_cast<int>(config::reshard_group(deck) / deck.mesh.expert));
   // NCCL's own sums have an order of NCCL's choice.
   if (deck.device.reduction != "nccl") shape.per_node = static_cast<int>(deck.mesh.per_node);
+  if (deck.sharding.reduce_codes != "none") set_hops(shape);
   return shape;
 }
 
 program::JobSpec job_spec(const config::Deck& deck, Target target) {
   program::JobSpec spec;
   spec.target = target;
+  if (target == Target::cuda && deck.sparse_attention.is_on())
+    config::refuse(deck, "sparse_attention.mode cluster.preset");
   spec.mesh = mesh_shape(deck);
   spec.strategy = config::find_strategy(deck.sharding.strategy);
   spec.strategy.reshard_after_forward = config::reshard_after_forward(deck);
@@ -300,6 +324,8 @@ model::Graph training_graph(const config::Deck& deck, std::int64_t likelihoods) 
   request.compute = deck.precision.parameters;
   request.sequence = deck.data.sequence;
   request.documents = most_documents(deck);
+  if (deck.sparse_attention.is_on())
+    request.layout = config::block_layout(deck.sparse_attention, deck.data.sequence);
   request.deterministic = deck.device.deterministic;
   request.balanced_routing = deck.debug.balanced_routing;
   const std::string& balance = deck.experts.balance;
@@ -322,6 +348,11 @@ model::Graph training_graph(const config::Deck& deck, std::int64_t likelihoods) 
 
 model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens,
                           std::int64_t capacity) {
+  REQUIRE(
+      !deck.sparse_attention.is_on(),
+      "sparse_attention.mode = {}: attention over a cache of keys attends to all of them; it cannot generate "
+      "with a model that was trained so",
+      deck.sparse_attention.mode);
   const model::Request request{
       .tokens = tokens, .compute = compute, .objective = model::Objective::logits, .longest = capacity};
   return program::model_graph(deck, request);

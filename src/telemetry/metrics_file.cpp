@@ -181,6 +181,7 @@ std::string MetricsFile::write(const StepRecord& r) {
     line["experts_idle"] = r.experts->idle;
     if (r.experts->rerun) line["rerun"] = *r.experts->rerun;
   }
+  if (r.units_rolled_back) line["units_rolled_back"] = *r.units_rolled_back;
   add_pairs(line, r.pairs);
   if (r.distillation) {
     line["ce_loss"] = r.distillation->entropy;

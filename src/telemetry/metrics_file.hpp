@@ -57,6 +57,8 @@ struct StepRecord {
   std::int64_t tokens = 0;  ///< tokens since the start of training, this step included
   double tokens_per_s = 0;
   double mfu = 0;  ///< NaN if the peak is not known
+  /// Units of rank 0 whose step ahead of the norm was taken back; nothing without offload.optimizer_ahead.
+  std::optional<std::int64_t> units_rolled_back{};
   PhaseSeconds seconds;
   /// bytes that this rank sent in this step, by axes ("shard")
   std::vector<std::pair<std::string, std::int64_t>> bytes_sent;

@@ -130,6 +130,8 @@ struct PreparedExport {
 PreparedExport prepare_merge(const ExportRequest& request, int rank) {
   REQUIRE(request.content == ExportContent::model, "--adapter: '{}' is PEFT's folder already",
           request.checkpoint);
+  REQUIRE(request.values == checkpoint::WeightValues::trained,
+          "--ema: '{}' is PEFT's folder, which holds no averages; leave it out", request.checkpoint);
   // The deck has no data: only its model is read.
   config::Deck deck =
       config::parse_deck("", request.checkpoint, config::settings_to_read(request.checkpoint, request.base));
@@ -173,6 +175,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
   p.options.dtype = dtype_of(deck, request.dtype);
   p.options.max_shard_bytes = request.max_shard_bytes;
   p.options.content = request.content;
+  p.options.values = request.values;
   p.options.keys = request.keys;
   p.options.architecture = &config::find_architecture(deck.model.family);
   p.options.adapters = {deck.lora.alpha, deck.lora.dropout, deck.lora.rslora, adapters_base(metadata, deck)};

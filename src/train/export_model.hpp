@@ -18,6 +18,7 @@ struct ExportRequest {
   std::string dtype = "auto";  ///< bf16, fp16, fp32, or auto: the dtype in which the model computes
   std::int64_t max_shard_bytes = checkpoint::ExportOptions{}.max_shard_bytes;
   checkpoint::ExportContent content = checkpoint::ExportContent::model;
+  checkpoint::WeightValues values = checkpoint::WeightValues::trained;
   checkpoint::ExportKeys keys;
 };
 

@@ -238,6 +238,7 @@ telemetry::StepRecord step_record(const Run& run, const engine::Timings& timings
   }
   if (timings.by_communication) r.seconds.exposed_communication = timings.exposed_communication;
   if (facts.pipeline && timings.by_communication) r.seconds.exposed_messages = timings.exposed_messages;
+  if (facts.units_ahead) r.units_rolled_back = s.unclipped_steps_stand() ? 0 : *facts.units_ahead;
   r.seconds.save = clock.save;
   if (facts.behind_training) r.seconds.save_wait = clock.save_wait;
   r.seconds.total = clock.total;

@@ -1,6 +1,7 @@
 #pragma once
 // Texts that a run prints at its start and at each step.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +30,9 @@ struct RunFacts {
   bool behind_training = false;  ///< whether checkpoints before the end are written in the background
   bool experts = false;          ///< whether the model reports losses and loads of experts
   std::string loss_type;         ///< preference.loss_type
-  bool offload = false;          ///< whether any tensor is kept in another tier than the device's
+  std::optional<std::int64_t>
+      units_ahead{};     ///< that are stepped ahead of the norm (offload.optimizer_ahead)
+  bool offload = false;  ///< whether any tensor is kept in another tier than the device's
 };
 
 /// Clock readings of one step, in seconds.

@@ -20,6 +20,7 @@
 #include "model/family.hpp"
 #include "optim/schedule.hpp"
 #include "plan/setup.hpp"
+#include "program/passes/early_steps.hpp"
 #include "train/run_files.hpp"
 
 namespace ztrain::train {
@@ -133,6 +134,7 @@ Run::Run(const runtime::Session& ranks, telemetry::Console& lines, Prepared prep
   progress.processor = job::processor_of(worker.device(), deck.precision.parameters);
   progress.run_steps = facts.steps;
   facts.offload = job::is_offloaded(worker.job().train());
+  if (deck.offload.optimizer_ahead) facts.units_ahead = program::units_ahead(worker.job().train());
   facts.behind_training = config::saves_behind_training(deck);
   facts.pipeline = deck.mesh.pipeline > 1;
   facts.experts = deck.model.num_experts > 0;

@@ -149,16 +149,48 @@ json zero(Reader& deck, const config::Strategy& strategy) {
     add("stage3_max_live_parameters", "sharding.max_live_parameters");
     add("stage3_max_reuse_distance", "sharding.max_reuse_distance");
     add("stage3_param_persistence_threshold", "sharding.persistence_threshold");
+    const std::string codes = deck.word("sharding.gather_codes");
+    if (codes == "int8") section["zero_quantized_weights"] = true;
+    const std::string reduced = deck.word("sharding.reduce_codes");
+    if (reduced == "int4") section["zero_quantized_gradients"] = true;
+    deck.remark_unless(reduced != "int8", "sharding.reduce_codes",
+                       "zero_quantized_gradients has 4 bits there");
+    deck.remark_unless(codes != "int4", "sharding.gather_codes", "zero_quantized_weights has 8 bits there");
   }
   if (strategy.within_node && deck.number("mesh.shard") > 0) section["mics_shard_size"] = deck("mesh.shard");
   if (json states = sent_to(deck, "optimizer"); !states.is_null()) {
     if (const json ratio = deck("offload.optimizer_fraction"); ratio != 1) states["ratio"] = ratio;
+    if (deck("offload.optimizer_ahead") == true) states["super_offload"] = true;
     section["offload_optimizer"] = states;
     deck("offload.master");
   }
   if (const json parameters = sent_to(deck, "parameters"); !parameters.is_null()) {
     section["offload_param"] = parameters;
     deck("offload.gradients");
+  }
+  return section;
+}
+
+/// Returns the section of attention to some blocks, or null if there is none.
+json sparse(Reader& deck) {
+  const std::string mode = deck.word("sparse_attention.mode");
+  deck.remark_unless(mode != "file", "sparse_attention.mode", "layouts of files are none of its modes");
+  if (mode == "none" || mode == "file") return nullptr;
+  json section{{"mode", mode}, {"block", deck("sparse_attention.block")}, {"attention", "unidirectional"}};
+  const auto add = [&](const char* name) { section[name] = deck(fmt::format("sparse_attention.{}", name)); };
+  if (mode == "fixed") add("num_local_blocks");
+  if (mode == "fixed" || mode == "bigbird") add("num_global_blocks");
+  if (mode == "variable") section["local_window_blocks"] = {deck("sparse_attention.num_local_blocks")};
+  if (mode == "variable" || mode == "bslongformer") {
+    json& indices = section["global_block_indices"] = json::array();
+    for (int i = 0; i < deck.number("sparse_attention.num_global_blocks"); ++i) indices.push_back(i);
+  }
+  if (mode == "bigbird" || mode == "bslongformer") add("num_sliding_window_blocks");
+  if (mode == "variable" || mode == "bigbird") {
+    add("num_random_blocks");
+    deck("sparse_attention.seed");
+    deck.remark_unless(section["num_random_blocks"] == 0, "sparse_attention.num_random_blocks",
+                       "other blocks are drawn there");
   }
   return section;
 }
@@ -179,6 +211,7 @@ Translated to_deepspeed(const config::Deck& from) {
     file["sequence_parallel_size"] = deck("mesh.context");
     deck.remark_unless(deck.word("context.method") == "ulysses", "context.method", "it is \"ulysses\" there");
   }
+  if (json section = sparse(deck); !section.is_null()) file["sparse_attention"] = std::move(section);
   file["steps_per_print"] = deck("metrics.interval");
   if (deck.word("recompute.mode") != "none") deck.remark("recompute.mode: the model's code says it there");
   return deck.finish(json_text(file, 2) + "\n");

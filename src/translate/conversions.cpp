@@ -130,6 +130,23 @@ Taken secondary_shards(const Setting& s, const Context&) {
                               : leave(not_set, Fate::always);
 }
 
+Taken ahead_of_norm(const Setting& s, const Context&) {
+  return s.value.on() ? put("offload.optimizer_ahead", "true") : leave(not_set, Fate::always);
+}
+
+/// DeepSpeed quantises in stage 3 only.
+Taken coded(const Setting& s, const Context& all, const char* key, const char* codes) {
+  if (!s.value.on()) return leave(not_set, Fate::always);
+  if (all.number("zero_optimization.stage") < 3) return leave("stage 3 alone uses it", Fate::always);
+  return put(key, codes);
+}
+Taken coded_gathers(const Setting& s, const Context& all) {
+  return coded(s, all, "sharding.gather_codes", "\"int8\"");
+}
+Taken coded_reductions(const Setting& s, const Context& all) {
+  return coded(s, all, "sharding.reduce_codes", "\"int4\"");
+}
+
 Taken mics(const Setting& s, const Context&) {
   if (s.value.number() < 1) return leave(not_set, Fate::always);
   return {.settings = {{"mesh.shard", s.value.toml}, {"mesh.replicate", "-1"}}, .note = {}};
@@ -281,12 +298,15 @@ constexpr Conversion placement_rows[] = {
     {"offload_optimizer.device offload_optimizer_device", states_to, "with `offload.master`"},
     {"offload_param.device offload_param_device", parameters_to},
     {"offload_optimizer.ratio", fraction, "Twin-Flow's ratio; with `offload.master_fraction`"},
+    {"offload_optimizer.super_offload super_offload", ahead_of_norm},
     {"cpu_checkpointing activation_offloading", activations_to_host},
     {"nvme_path offload_optimizer_nvme_path offload_param_nvme_path", nvme, "a list of folders"},
     {"stage3_max_live_parameters stage3_max_reuse_distance stage3_param_persistence_threshold", stage_3,
      "of stage 3 alone"},
     {"stage3_prefetch_bucket_size allgather_bucket_size", in_units, "it is not taken over"},
     {"zero_hpz_partition_size", secondary_shards, "the copy is made at a unit's first use in a step"},
+    {"zero_quantized_weights", coded_gathers, "true is `\"int8\"`"},
+    {"zero_quantized_gradients", coded_reductions, "true is `\"int4\"`"},
     {"mics_shard_size", mics},
     {"autotp_size tensor_parallel_size tensor_parallel_degree pipeline_parallel_degree "
      "expert_parallel_degree "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "base/preference_loss.hpp"
 #include "config/fields/presets.hpp"
@@ -201,7 +202,49 @@ Taken trained(const Setting& s, const Context&) {
   return put("model.trainable", fmt::format("[{}]", fmt::join(patterns, ", ")));
 }
 
+Taken sparse_mode(const Setting& s, const Context&) {
+  if (s.value.is("dense")) return leave("all blocks, as here without the key", Fate::always);
+  return put("sparse_attention.mode", s.value.toml);
+}
+
+/// Blocks of DeepSpeed are of 16 tokens unless the file says otherwise.
+Taken sparse_block(const Setting& s, const Context& all) {
+  const Value* mode = all.find("sparse_attention.mode");
+  if (mode != nullptr && mode->is("dense")) return leave("all blocks are there", Fate::always);
+  if (std::fmod(s.value.number(), 64) == 0) return put("sparse_attention.block", s.value.toml);
+  return leave("blocks are multiples of 64 tokens here: choose their numbers anew", Fate::open);
+}
+
+Taken windows_of_blocks(const Setting& s, const Context&) {
+  return s.value.words.size() == 1 ? put("sparse_attention.num_local_blocks", s.value.words.front())
+                                   : leave("all windows have sparse_attention.num_local_blocks");
+}
+
+Taken global_blocks(const Setting& s, const Context&) {
+  for (std::size_t i = 0; i < s.value.words.size(); ++i)
+    if (s.value.words[i] != fmt::to_string(i))
+      return leave("sparse_attention.num_global_blocks counts the first ones; a layout in a file has any");
+  return put("sparse_attention.num_global_blocks", fmt::to_string(s.value.words.size()));
+}
+
+Taken one_direction(const Setting& s, const Context&) {
+  return s.value.is("unidirectional") ? leave("a decoder sees no key behind the query", Fate::always)
+                                      : leave("a decoder sees no key behind the query");
+}
+
+Taken one_layout(const Setting& s, const Context&) {
+  return s.value.number() <= 1 && !s.value.is("true") ? leave("off there, as here", Fate::always)
+                                                      : leave("all heads have one layout");
+}
+
 constexpr Conversion model_rows[] = {
+    {"sparse_attention.mode", sparse_mode, "`dense` is `\"none\"`"},
+    {"sparse_attention.block", sparse_block, "multiples of 64 tokens alone"},
+    {"local_window_blocks", windows_of_blocks, "a list of one number"},
+    {"global_block_indices", global_blocks, "0, 1, ...: as many of the first blocks"},
+    {"sparse_attention.attention", one_direction, "`unidirectional`, always"},
+    {"different_layout_per_head num_different_global_patterns num_differnt_global_patterns", one_layout,
+     "all heads have one layout"},
     {"model_name_or_path base_model", model,
      "`hf download` makes it; `model.preset` where it is not at hand"},
     {"hf_assets_path", assets, "if `initial_load_in_hf`"},

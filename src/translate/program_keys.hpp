@@ -93,7 +93,8 @@ inline constexpr std::string_view deepspeed =
     "zero_optimization.stage3_use_all_reduce_for_fetch_params "
     "zero_optimization.stage3_gather_16bit_weights_on_model_save zero_optimization.sub_group_size "
     "zero_optimization.offload_optimizer.device zero_optimization.offload_optimizer.nvme_path "
-    "zero_optimization.offload_optimizer.ratio zero_optimization.offload_optimizer.pin_memory "
+    "zero_optimization.offload_optimizer.ratio zero_optimization.offload_optimizer.super_offload "
+    "zero_optimization.offload_optimizer.pin_memory "
     "zero_optimization.offload_optimizer.* zero_optimization.offload_param.device "
     "zero_optimization.offload_param.nvme_path zero_optimization.offload_param.* "
     "zero_optimization.zero_hpz_partition_size zero_optimization.zero_quantized_weights "
@@ -106,7 +107,14 @@ inline constexpr std::string_view deepspeed =
     "activation_checkpointing.synchronize_checkpoint_boundary activation_checkpointing.profile "
     "tensor_parallel.autotp_size sequence_parallel_size steps_per_print wall_clock_breakdown dump_state "
     "memory_breakdown flops_profiler.* comms_logger.* tensorboard.* wandb.* csv_monitor.* autotuning.* "
-    "elasticity.* data_efficiency.* curriculum_learning.* compression_training.* sparse_attention.* "
+    "elasticity.* data_efficiency.* curriculum_learning.* compression_training.* "
+    "sparse_attention.mode sparse_attention.block sparse_attention.num_local_blocks "
+    "sparse_attention.local_window_blocks sparse_attention.num_global_blocks "
+    "sparse_attention.global_block_indices sparse_attention.global_block_end_indices "
+    "sparse_attention.num_sliding_window_blocks sparse_attention.num_random_blocks "
+    "sparse_attention.attention sparse_attention.different_layout_per_head "
+    "sparse_attention.num_different_global_patterns sparse_attention.num_differnt_global_patterns "
+    "sparse_attention.horizontal_global_attention "
     "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer";
 
 inline constexpr std::string_view accelerate =

@@ -71,6 +71,8 @@ constexpr Default of_deepspeed[] = {
     {"gradient_clipping", "0", "train_micro_batch_size_per_gpu"},
     {"zero_optimization.stage", "0"},
     {"bf16.enabled", "false"},
+    {"sparse_attention.block", "16", "sparse_attention.mode"},
+    {"sparse_attention.attention", "bidirectional", "sparse_attention.mode"},
 };
 constexpr Default of_accelerate[] = {
     {"mixed_precision", "no"},

@@ -38,6 +38,11 @@ constexpr Remark remark_rows[] = {
     {"zero_hpz_partition_size",
      "the secondary copy is made at a unit's first use in a step, for that step; it takes W / N bytes beside "
      "the shards"},
+    {"zero_quantized_weights",
+     "`true` is `\"int8\"`, of stage 3 alone; a scale is for 64 elements, and one rank rounds the same way"},
+    {"zero_quantized_gradients",
+     "`true` is `\"int4\"`, of stage 3 alone; a scale is for 64 elements, sums are fp32, and one rank rounds "
+     "the same way"},
     {"mics_shard_size", "as `HYBRID_SHARD`, with `mesh.replicate = -1`"},
     {"load_from_fp32_weights", "always: checkpoints hold the master weights"},
     {"min_loss_scale",

@@ -73,7 +73,7 @@ class Batch {
 
 AttentionShape shape(std::int64_t tokens, std::int64_t sequence, std::int64_t documents,
                      std::int64_t window = 0) {
-  return {tokens, 4, 2, 8, window, 0, sequence, documents, false};
+  return {tokens, 4, 2, 8, window, 0, sequence, static_cast<std::int32_t>(documents), false};
 }
 
 /// Of documents that begin at these tokens, the last of which is what the batch ends with.

@@ -158,7 +158,7 @@ TEST_F(CheckpointFiles, AnotherOptimizerIsRefusedAndBothSidesNamed) {
     EXPECT_TRUE(
         contains(error, (path / "index.h5").string()) &&
         contains(error, "the states model, optimizer/exp_avg, optimizer/exp_avg_sq, and the run wants " +
-                            wants + "; optimizer.name must be"))
+                            wants + "; optimizer.name, and whether"))
         << error;
   };
   using enum checkpoint::OtherStates;

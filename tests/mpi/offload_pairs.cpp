@@ -55,7 +55,8 @@ std::vector<int> levels() {
   count[other_axis] = ranks > 1 ? 3 : 1;
   for (std::size_t k = 0; k < kinds.size(); ++k) count[first_kind + k] = static_cast<int>(homes.size());
   count[step_on] = static_cast<int>(steps.size());
-  count[recompute] = count[early] = 2;
+  count[recompute] = 2;
+  count[early] = 3;
   return count;
 }
 
@@ -104,6 +105,7 @@ void place(program::JobSpec& spec, const Row& row) {
   spec.offload.step = steps[at(of(row, step_on))];
   spec.recompute.every = of(row, recompute);
   spec.optimizer.options.during_backward = of(row, early) == 1;
+  spec.offload.ahead_of_norm = of(row, early) == 2;
 }
 
 std::string text_of(const Row& row) {

@@ -110,7 +110,8 @@ Bound bound_of(const Words& numerics) {
                       value_of(numerics, "precision.reduce", "") == "bf16" ||
                       value_of(numerics, "precision.gradients", "") == "bf16";
   // How far steps carry what rounding began: sign and codes turn a small difference into a whole step.
-  const bool jumps = optimizer == "lion" || optimizer == "adamw_8bit";
+  const bool jumps =
+      optimizer == "lion" || optimizer == "adamw_8bit" || gives(numerics, "sharding.gather_codes");
   const double lr = std::stod(value_of(numerics, "optimizer.lr", "3e-4"));
   const double unit = narrow || coarse ? 4e-3 : preset == "fp32" ? 1e-6 : 1e-13;
   Bound bound{
@@ -131,6 +132,7 @@ std::vector<std::string> differences(const std::string& run, const std::string& 
   return lines;
 }
 
+// Averages follow the weights, which the update changes.
 std::vector<std::string> differences_before_update(const std::string& run, const std::string& other,
                                                    std::int64_t from) {
   std::vector<std::string> lines;
@@ -144,7 +146,7 @@ std::vector<std::string> differences_before_update(const std::string& run, const
   const auto a = checkpoint::newest(run + "/checkpoints"), b = checkpoint::newest(other + "/checkpoints");
   if (expected.empty() || !a || !b) return {"there is nothing to compare"};
   for (const checkpoint::TensorDifference& t : checkpoint::diff(*a, *b).tensors)
-    if (t.state != "model" && (!t.what.empty() || t.differing > 0))
+    if (t.state != "model" && t.state != "optimizer/ema" && (!t.what.empty() || t.differing > 0))
       lines.push_back(fmt::format("{} {} differs", t.state, t.name));
   return lines;
 }

@@ -113,13 +113,19 @@ bool counts_micro_batches(const Words& numerics) {
          (!has(numerics, "experts.balance=none") || has(numerics, "experts.z_loss"));
 }
 
+/// Whether the numbers are those of codes of whole parameters, which a cut of layers would divide otherwise
+/// and parameters that stay whole do not have.
+bool gathers_codes(const Words& numerics) {
+  return has(numerics, "sharding.gather_codes");
+}
+
 /// The mesh and batch.micro, whose product with the accumulation is batch.global.
 void draw_mesh(Sample& sample, const Dice& dice) {
   const int global = global_of(sample.numerics);
   for (std::uint64_t attempt = 0;; ++attempt) {
     const auto degrees = mesh_of(sample.ranks, dice, attempt);
     const int parts = degrees[1] * degrees[2];
-    if (global % parts != 0) continue;
+    if (global % parts != 0 || (gathers_codes(sample.numerics) && degrees.back() > 1)) continue;
     std::vector<int> micros;
     for (int micro = 1; micro <= (counts_micro_batches(sample.numerics) ? 1 : 4); ++micro)
       if (global / parts % micro == 0) micros.push_back(micro);
@@ -139,6 +145,9 @@ void draw_placement(Sample& sample, const Dice& dice) {
   all.insert(all.end(), sample.placement.begin(), sample.placement.end());
   const std::size_t before = all.size();
   draw_rows(placement(), dice, all);
+  if (gathers_codes(sample.numerics))
+    std::erase_if(
+        all, [](const std::string& word) { return word.starts_with("--sharding.persistence_threshold"); });
   sample.placement.insert(sample.placement.end(), all.begin() + static_cast<std::ptrdiff_t>(before),
                           all.end());
 }

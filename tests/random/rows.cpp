@@ -48,6 +48,26 @@ const std::vector<Row> numeric_rows{
      "model.family=mistral|model.family=qwen2|model.family=qwen3|model.family=gemma2|model.family=gemma3|"
      "model.family=olmo3|model.family=ministral|model.family=starcoder2|model.family=phi3|model.family=gpt_"
      "oss"},
+    // Blocks have 64 tokens at least; data.sequence then counts three of them.
+    {"sparse_attention.mode", 0.08, {"fixed", "variable", "bigbird", "bslongformer", "file"}},
+    {"data.sequence", 1, {"192"}, "sparse_attention.mode"},
+    {"model.sliding_window", 1, {"0"}, "sparse_attention.mode"},
+    {"sparse_attention.block", 0.2, {"192"}, "sparse_attention.mode=fixed|sparse_attention.mode=bigbird"},
+    {"sparse_attention.num_local_blocks",
+     1,
+     {"1", "2"},
+     "sparse_attention.mode=fixed|sparse_attention.mode=variable"},
+    {"sparse_attention.num_global_blocks", 0.4, {"0", "1"}, "sparse_attention.mode"},
+    {"sparse_attention.num_sliding_window_blocks",
+     0.5,
+     {"1", "2"},
+     "sparse_attention.mode=bigbird|sparse_attention.mode=bslongformer"},
+    {"sparse_attention.num_random_blocks",
+     0.5,
+     {"1", "2"},
+     "sparse_attention.mode=variable|sparse_attention.mode=bigbird"},
+    {"sparse_attention.seed", 0.5, {"1", "2"}, "sparse_attention.num_random_blocks"},
+    {"sparse_attention.layout", 1, {"DATA/layout.txt"}, "sparse_attention.mode=file"},
     {"model.full_attention_layers", 0.3, {"1"}, "model.family=qwen2|model.family=qwen3"},
     // Keys of families by one key each; model.family says which families are drawn.
     {"model.max_position_embeddings", 1, {"64"}, "model.family=gpt2|model.rope_scaling=dynamic"},
@@ -145,8 +165,11 @@ const std::vector<Row> numeric_rows{
     {"optimizer.momentum", 0.5, {"0", "0.5"}, "optimizer.name=sgd"},
     {"optimizer.nesterov", 0.3, {"true"}, "optimizer.name=sgd"},
     {"optimizer.muon_scale", 0.5, {"spectral"}, "optimizer.name=muon"},
+    {"optimizer.ema_decay", 0.3, {"0.9"}},
     {"optimizer.no_decay", 0.15, {"*embed*"}},
     {"optimizer.groups", 0.15, {"[{match = \"model.layers.*\", lr_scale = 0.5, weight_decay = 0}]"}},
+    // Each rank computes with the weights that the codes stand for, as one rank does.
+    {"sharding.gather_codes", 0.12, {"int8", "int4"}},
     {"schedule.name", 0.4, {"constant", "linear", "wsd"}},
     {"schedule.warmup", 0.4, {"1"}},
     {"schedule.min_lr_ratio", 0.2, {"0"}},
@@ -198,6 +221,7 @@ const std::vector<Row> placement_rows{
      1,
      {"norm,swiglu", "qkv,attention", "ffn", "router,dispatch,combine"},
      "recompute.mode=selective"},
+    {"recompute.tiles", 0.15, {"2", "4", "7"}},
     {"offload.parameters", 0.25, {"cpu", "nvme"}},
     {"offload.parameters_fraction", 0.5, {"0.3", "0.6", "0.9"}, "offload.parameters"},
     {"offload.gradients", 0.25, {"cpu", "nvme"}},
@@ -209,6 +233,7 @@ const std::vector<Row> placement_rows{
     {"offload.activations", 0.2, {"cpu", "nvme"}},
     {"offload.activations_fraction", 0.5, {"0.5"}, "offload.activations"},
     {"offload.optimizer_on", 0.2, {"host", "device"}},
+    {"offload.optimizer_ahead", 0.5, {"true"}, "offload.optimizer=cpu"},
     {"offload.nvme_path", 1, {"DATA", "[\"DATA\", \"DATA/drive\"]"}},
     {"offload.nvme_block_size", 0.4, {"4096"}},
     {"offload.queue_depth", 0.1, {"1"}},
@@ -245,6 +270,10 @@ const std::vector<std::string_view>& left_out() {
       "checkpoint.export_dtype", "checkpoint.export_from", "checkpoint.export_adapter", "evaluation.",
       "data.validation_fraction", "data.format", "model.preset", "model.from", "model.base",
       "model.add_tokens", "model.new_rows", "model.trust_config",
+      // Rounds each gradient that is reduced, so numbers depend on the number of reductions:
+      // regress/reduce_codes
+      // trains on several meshes.
+      "sharding.reduce_codes",
       // Losses on pairs, which mpi/axes_pairs and mpi/pipeline_pairs combine with meshes.
       "preference.",
       // A loss against a file of another model's, which mpi/axes_pairs and mpi/pipeline_pairs combine

@@ -80,6 +80,7 @@ void write_data(const std::string& folder) {
   std::ofstream(folder + "/text.txt") << text_of(6000, 1);
   std::ofstream(folder + "/some.txt") << text_of(2500, 2);
   std::ofstream(folder + "/held_out.txt") << text_of(300, 3);
+  std::ofstream(folder + "/layout.txt") << "100\n010\n101\n";
   for (std::uint32_t d = 0; d < 60; ++d)
     std::ofstream(folder + "/documents/" + std::to_string(d) + ".txt") << text_of(5 + d * 37 % 80, d);
   write_masked(folder + "/masked.h5", 120, 5);

@@ -17,14 +17,17 @@ UNKNOWN_MODEL = {"model.preset": "tinyllama-1.1b"}
 CASES = [
     ("deepspeed_zero2.json", 8, UNKNOWN_MODEL,
      {"batch.global": 64, "sharding.strategy": "zero2", "optimizer.betas": [0.9, 0.98], "schedule.name": "constant",
-      "schedule.warmup": 500, "precision.preset": "deepspeed-bf16", "sharding.reduce_bucket_size": 500000000}),
+      "schedule.warmup": 500, "precision.preset": "deepspeed-bf16", "sharding.reduce_bucket_size": 500000000,
+      "sparse_attention.mode": "variable", "sparse_attention.block": 128, "sparse_attention.num_local_blocks": 8,
+      "sparse_attention.num_global_blocks": 2, "sparse_attention.num_random_blocks": 1}),
     ("deepspeed_zero3_auto.json", 4, UNKNOWN_MODEL, {"sharding.strategy": "FULL_SHARD", "schedule.name": "linear"}),
     ("deepspeed_zero3_offload.json", 4, UNKNOWN_MODEL,
      {"batch.global": 32, "offload.optimizer": "cpu", "offload.optimizer_fraction": 0.5, "offload.parameters": "cpu",
       "offload.activations": "cpu", "sharding.persistence_threshold": 100000, "optimizer.name": "adamw"}),
     ("deepspeed_infinity.json", 8, UNKNOWN_MODEL,
      {"run.steps": 2000, "offload.parameters": "nvme", "offload.nvme_path": ["/local_nvme"], "offload.threads": 2,
-      "schedule.min_lr_ratio": 0.05, "sharding.reshard_after_forward": "4", "optimizer.weight_decay": 0}),
+      "schedule.min_lr_ratio": 0.05, "sharding.reshard_after_forward": "4", "optimizer.weight_decay": 0,
+      "sharding.gather_codes": "int8", "sharding.reduce_codes": "int4"}),
     ("deepspeed_fp16.json", 4, UNKNOWN_MODEL,
      {"precision.preset": "deepspeed-fp16", "loss_scaling.initial_scale_power": 14, "loss_scaling.window": 500,
       "optimizer.name": "lion", "optimizer.max_norm": 0.5, "precision.reduce": "fp32"}),
@@ -186,6 +189,31 @@ class Translate(zt.Case):
         pathlib.Path("again.json").write_text(result.out)
         again = tomllib.loads(self.translate("again.json"))
         self.assertEqual((again["sharding"]["strategy"], again["schedule"]["warmup"], again["optimizer"]["lr"]), ("zero2", 10, 3e-3))
+
+    def test_codes_go_back(self):
+        there = {"gather": ("weights", "int8", "int4", 8), "reduce": ("gradients", "int4", "int8", 4)}
+        for what, (named, same, other, bits) in there.items():
+            keys = {"sharding.strategy": "FULL_SHARD", f"sharding.{what}_codes": same}
+            result = zt.run(0, ["translate", self.write_deck("codes", keys), "--to-deepspeed"], timeout=30)
+            self.assertIs(json.loads(result.out)["zero_optimization"][f"zero_quantized_{named}"], True)
+            keys[f"sharding.{what}_codes"] = other
+            result = zt.run(0, ["translate", self.write_deck("codes", keys), "--to-deepspeed"], timeout=30)
+            self.assertNotIn("zero_quantized", result.out)
+            self.assertIn(f'sharding.{what}_codes = "{other}": zero_quantized_{named} has {bits} bits there', result.err)
+
+    def test_layouts_of_blocks_go_back(self):
+        keys = {"num_local_blocks": 2, "num_global_blocks": 2}
+        keys = {f"sparse_attention.{key}": value for key, value in keys.items()}
+        for mode, names in (("fixed", keys), ("variable", {"local_window_blocks": [2], "global_block_indices": [0, 1]})):
+            deck = self.write_deck("blocks", {"data.sequence": 128, "sparse_attention.mode": mode, **keys})
+            section = json.loads(zt.run(0, ["translate", deck, "--to-deepspeed"], timeout=30).out)["sparse_attention"]
+            self.assertEqual((section["mode"], section["block"], section["attention"]), (mode, 64, "unidirectional"))
+            for name, value in names.items():
+                self.assertEqual(section[name.split(".")[-1]], value)
+        (self.folder / "small.json").write_text('{"sparse_attention": {"mode": "fixed"}, "zero_optimization": {"stage": 1}}')
+        text = self.translate("small.json")
+        self.assertIn("blocks are multiples of 64 tokens here: choose their numbers anew", text)
+        self.assertNotIn("\nblock = ", text)
 
     def test_a_deck_goes_back_to_accelerate(self):
         deck = self.write_deck("fsdp", {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "precision.preset": "bf16"})

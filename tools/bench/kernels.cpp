@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/block_layout.hpp"
 #include "kernel_interface/kernel_workspace.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cached.hpp"
@@ -59,11 +60,29 @@ void linear(benchmark::State& state, Product product) {
   report(state, 2.0 * static_cast<double>(s.tokens * s.in * s.out));
 }
 
-/// Arguments: sequences, sequence length, heads, key-value heads, head dim.
+/// Returns a layout of blocks of 64 tokens of which each row has the first, its own and the `before` ones
+/// before it; empty, as the view of all blocks has it, if `before` is negative.
+std::vector<std::int64_t> layout_of(std::int64_t length, std::int64_t before) {
+  if (before < 0) return {};
+  std::vector<std::int64_t> layout{64, length};
+  const std::int64_t blocks = length / 64, words = BlockLayout::words_of(blocks);
+  layout.resize(static_cast<std::size_t>(BlockLayout::head + blocks * words));
+  for (std::int64_t row = 0; row < blocks; ++row)
+    for (std::int64_t column = 0; column <= row; ++column)
+      if (column == 0 || row - column <= before)
+        layout[static_cast<std::size_t>(BlockLayout::head + row * words + column / 64)] |=
+            static_cast<std::int64_t>(std::uint64_t{1} << (column % 64));
+  return layout;
+}
+
+/// Arguments: sequences, sequence length, heads, key-value heads, head dim, and the blocks before its own
+/// that a block sees beside the first; -1: all.
 template <class T>
 void attention(benchmark::State& state, bool backward) {
   const std::int64_t length = state.range(1), tokens = state.range(0) * length;
-  const AttentionShape s{tokens, state.range(2), state.range(3), state.range(4)};
+  AttentionShape s{tokens, state.range(2), state.range(3), state.range(4)};
+  const std::vector<std::int64_t> layout = layout_of(length, state.range(5));
+  s.layout = BlockLayout::of(layout);
   const std::int64_t width = s.heads * s.head_dim, kv_width = s.kv_heads * s.head_dim;
   const ExecHandle exec = make_exec();
   const auto q = values<T>(tokens * width), k = values<T>(tokens * kv_width), v = k, dout = q;
@@ -89,7 +108,8 @@ void attention(benchmark::State& state, bool backward) {
       attention_forward<T>(*exec, input, {o.data(), tokens, width}, {lse.data(), tokens, s.heads});
     }
   }
-  const double pairs = static_cast<double>(state.range(0) * length * (length + 1)) / 2;
+  const double pairs = s.layout.is_on() ? static_cast<double>(tokens) * s.layout.mean_keys()
+                                        : static_cast<double>(tokens * (length + 1)) / 2;
   report(state, (backward ? 10.0 : 4.0) * static_cast<double>(width) * pairs);
 }
 
@@ -161,10 +181,11 @@ void linear_sizes(benchmark::internal::Benchmark* b) {
 }
 
 void attention_sizes(benchmark::internal::Benchmark* b) {
-  b->Args({2, 512, 12, 12, 64})
-      ->Args({1, 2048, 8, 2, 64})
-      ->Args({2, 512, 8, 2, 128})
-      ->Args({1, 1024, 4, 2, 256});
+  b->Args({2, 512, 12, 12, 64, -1})
+      ->Args({1, 2048, 8, 2, 64, -1})
+      ->Args({2, 512, 8, 2, 128, -1})
+      ->Args({1, 1024, 4, 2, 256, -1});
+  for (const int before : {-1, 15, 3}) b->Args({1, 8192, 4, 4, 64, before});
 }
 
 template <class T>

@@ -87,7 +87,8 @@ void add_queries(const BackwardArguments<T>& a, const BlockPair<T>& pair, const 
   const std::int64_t hd = a.shape.head_dim;
   const Seen& seen = pair.seen;
   const bool whole = !a.of_part();
-  const bool first = whole && seen.first.at[0] >= seen.k0, last = whole && seen.k0 == seen.q0;
+  const bool first = whole && first_present(a.shape, pair.q0, seen.first.at[0], seen.k0) >= seen.k0,
+             last = whole && seen.k0 == seen.q0;
   for (int i = 0; i < pair.rows; ++i) {
     const A* __restrict from = dq_rows + i * ld;
     A* __restrict sums = a.sum_at(pair.q0 + i, pair.head);
@@ -185,6 +186,7 @@ void backward_head(const typename Tiles::Arguments& a, std::int64_t kv_head) {
     t.load_keys(a, kv_head, key);
     for (std::int64_t head = first; reads(own) && head < end; ++head)
       for (std::int64_t q0 = own; reads(q0); q0 += block) {
+        if (!a.shape.has_block(q0, key.begin)) continue;
         if (reads(q0 + block))
           ask_queries(a, head, q0 + block, t.ahead);
         else if (head + 1 < end)

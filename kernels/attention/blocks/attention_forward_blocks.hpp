@@ -138,7 +138,7 @@ void attend(Tiles& t, const typename Tiles::Arguments& a, std::int32_t k0, int c
   using A = std::remove_reference_t<decltype(t.scores[0])>;
   auto& q = t.query[number];
   const Seen seen{q.first, q.position, k0, count};
-  if (seen.none()) return;
+  if (seen.none() || !a.shape.has_block(q.begin, k0)) return;
   t.score(a, seen, q);
   cap_scores(t.scores, count * block, a.soft_cap * A(log2_e));
   if (!seen.all()) mask(t.scores, seen);
@@ -159,6 +159,12 @@ void forward_task(const typename Tiles::Arguments& a, std::int64_t number) {
   for (int i = 0; i < blocks; ++i) t.load_queries(a, head, q0 + i * block, i);
   for (std::int64_t k0 = first; k0 < keys_end;) {
     const int keys = static_cast<int>(end_of_keys_block(a.shape, k0, keys_end) - k0);
+    bool reads = k0 == first;
+    for (int i = 0; i < blocks; ++i) reads = reads || a.shape.has_block(q0 + i * block, k0);
+    if (!reads) {
+      k0 += keys;
+      continue;
+    }
     t.load_keys(a, a.shape.kv_at(k0, head / (a.shape.heads / a.shape.kv_heads)), keys);
     if (k0 + keys < keys_end) ask_keys(a, head, k0 + keys, keys_end, t.ahead);
     if (k0 == first) ask_rest(a, {head, q0, end}, number + 1, t.ahead);

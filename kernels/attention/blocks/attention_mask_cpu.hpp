@@ -61,6 +61,13 @@ struct Seen {
   }
 };
 
+/// Returns the first key of the first tile, from key `begin` to `end`, that the queries' layout has.
+inline std::int64_t first_present(const AttentionShape& s, std::int64_t q0, std::int64_t begin,
+                                  std::int64_t end) {
+  while (begin < end && !s.has_block(q0, begin)) begin = end_of_keys_block(s, begin, end);
+  return begin;
+}
+
 /// Columns of a tile that begin on whole packs.
 inline tile::Span whole_packs(tile::Span columns) {
   return {columns.begin / tile::column_quantum * tile::column_quantum, columns.end};

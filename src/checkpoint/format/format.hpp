@@ -143,7 +143,7 @@ void require_granule(const std::string& state, std::int64_t granule);
 /// Orders rows as "ztrain/pieces" does.
 bool piece_before(const PieceRow& a, const PieceRow& b);
 
-inline constexpr const char* weights_state = "model";
+inline constexpr const char *weights_state = "model", *averages_state = "optimizer/ema";
 
 /// Throws Error unless the sorted pieces hold every item of every state of every parameter exactly once, in
 /// one dtype per state and parameter. Frozen parameters have the weights alone, or nothing if these are

@@ -17,14 +17,13 @@ constexpr const char* checkpoint_advice =
 
 class CheckpointWeights : public WeightSource {
  public:
-  CheckpointWeights(const fs::path& folder, const std::string& base)
-      : folder_(folder), reader_(folder, true), base_(open_base(folder, reader_.catalog(), base)) {
-    const auto& catalog = reader_.catalog();
-    const auto model = std::ranges::find(catalog.states, "model", &StateEntry::name);
-    REQUIRE(model != catalog.states.end(), "model.from: '{}' holds no weights; {}", folder.string(),
-            checkpoint_advice);
-    model_ = model - catalog.states.begin();
-    for (const ParameterEntry& p : catalog.parameters) {
+  CheckpointWeights(const fs::path& folder, const std::string& base, WeightValues values)
+      : folder_(folder),
+        reader_(folder, true),
+        values_(values),
+        base_(open_base(folder, reader_.catalog(), base)) {
+    for (const ParameterEntry& p : reader_.catalog().parameters) {
+      reader_.weights(std::ssize(numbers_), values);
       numbers_.emplace(p.name, static_cast<std::int64_t>(numbers_.size()));
       shapes_[p.name] = p.shape;
       REQUIRE(!p.elsewhere || base_->shapes().contains(p.name), "{}: its frozen weights lack {}",
@@ -38,7 +37,7 @@ class CheckpointWeights : public WeightSource {
 
   std::int64_t element_size(const std::string& name, DType to) const override {
     if (is_in_base(name)) return base_->element_size(name, to);
-    const auto pieces = reader_.pieces(model_, numbers_.at(name));
+    const auto pieces = reader_.weights(numbers_.at(name), values_);
     if (pieces.empty()) return size_of(to);  // there are no elements
     REQUIRE(converts(pieces.front().type(), to), "{}: {} is {}, which does not become {}; {}",
             folder_.string(), name, name_of(pieces.front().type()), name_of(to), checkpoint_advice);
@@ -51,7 +50,7 @@ class CheckpointWeights : public WeightSource {
     element_size(name, to);
     const Wanted wanted{{}, 0, begin, count};
     std::int64_t found = 0;
-    for (const PieceRow& piece : reader_.pieces(model_, numbers_.at(name)))
+    for (const PieceRow& piece : reader_.weights(numbers_.at(name), values_))
       found += reader_.read(piece, wanted, data, to);
     REQUIRE(found == count, "{}: holds {} of {} elements of {} from {} on; {}", folder_.string(), found,
             count, name, begin, checkpoint_advice);
@@ -68,15 +67,16 @@ class CheckpointWeights : public WeightSource {
 
   fs::path folder_;
   Reader reader_;
+  WeightValues values_;
   std::unique_ptr<WeightSource> base_;  ///< null if the checkpoint holds all weights
   std::map<std::string, std::int64_t> numbers_;
-  std::int64_t model_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_checkpoint_weights(const fs::path& folder, const std::string& base) {
-  return std::make_unique<CheckpointWeights>(folder, base);
+std::unique_ptr<WeightSource> open_checkpoint_weights(const fs::path& folder, const std::string& base,
+                                                      WeightValues values) {
+  return std::make_unique<CheckpointWeights>(folder, base, values);
 }
 
 }  // namespace ztrain::checkpoint

@@ -29,10 +29,8 @@ constexpr std::int64_t block_items = std::int64_t{1} << 20;
 class CheckpointSource : public ExportSource {
  public:
   CheckpointSource(const fs::path& folder, const ExportOptions& options)
-      : folder_(folder), reader_(folder, true) {
-    const auto& states = catalog().states;
-    state_ = std::ranges::find(states, weights_state, &StateEntry::name) - states.begin();
-    REQUIRE(state_ < std::ssize(states), "{}: holds no weights", folder.string());
+      : folder_(folder), reader_(folder, true), values_(options.values) {
+    for (std::int64_t p = 0; p < std::ssize(catalog().parameters); ++p) reader_.weights(p, values_);
     // Adapters alone are exported without their base.
     if (options.content == ExportContent::model) base_ = open_base(folder, catalog(), options.base);
   }
@@ -45,7 +43,7 @@ class CheckpointSource : public ExportSource {
     if (entry.elsewhere) return base_->read(entry.name, begin, count, to, dtype);
     const Wanted wanted{{}, 0, begin, count};
     std::int64_t found = 0;
-    for (const PieceRow& piece : reader_.pieces(state_, parameter))
+    for (const PieceRow& piece : reader_.weights(parameter, values_))
       found += reader_.read(piece, wanted, to, dtype);
     REQUIRE(found == count, "{}: holds {} of {} elements of {}", folder_.string(), found, count, entry.name);
   }
@@ -53,7 +51,7 @@ class CheckpointSource : public ExportSource {
  private:
   fs::path folder_;
   Reader reader_;
-  std::int64_t state_ = 0;
+  WeightValues values_;
   std::unique_ptr<WeightSource> base_;  ///< null if the checkpoint holds all weights
 };
 

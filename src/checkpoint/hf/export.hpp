@@ -37,6 +37,7 @@ struct ExportOptions {
   ExportKeys keys{};
   /// Says how files keep the parameters; null: each is a tensor of its own.
   const config::Architecture* architecture = nullptr;
+  WeightValues values = WeightValues::trained;
   std::string base = {};  ///< folder of the weights that the checkpoint lacks; "": the one that it names
   /// Parameters of a folder of PEFT's and of the model that it belongs to (`base`); none: a checkpoint is
   /// exported.

@@ -75,7 +75,7 @@ bool is_of_further_layer(const std::string& name, std::span<const ParameterShape
 std::unique_ptr<WeightSource> open_with_rows(const fs::path& folder,
                                              std::span<const ParameterShape> parameters,
                                              const ImportOptions& options) {
-  auto source = open_weights(folder, options.base);
+  auto source = open_weights(folder, options.base, options.values);
   if (options.added.count == 0) return source;
   const auto* architecture = config::is_checkpoint(folder) ? nullptr : options.architecture;
   const bool tied = std::ranges::count(parameters, config::head_weight, &ParameterShape::name) == 0;
@@ -310,8 +310,9 @@ class Importer {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_weights(const fs::path& folder, const std::string& base) {
-  return config::is_checkpoint(folder) ? open_checkpoint_weights(folder, base)
+std::unique_ptr<WeightSource> open_weights(const fs::path& folder, const std::string& base,
+                                           WeightValues values) {
+  return config::is_checkpoint(folder) ? open_checkpoint_weights(folder, base, values)
                                        : open_safetensors_folder(folder);
 }
 

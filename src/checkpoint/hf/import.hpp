@@ -53,6 +53,7 @@ struct ImportOptions {
   Progress progress = {};
   /// Folder of the weights that a checkpoint or PEFT's folder lacks; "": that which the checkpoint names.
   std::string base = {};
+  WeightValues values = WeightValues::trained;  ///< of a checkpoint
   ValueHashes* frozen = nullptr;  ///< gets what this rank owns of parameters that are not trained
 };
 

@@ -63,13 +63,14 @@ inline constexpr std::int64_t block_elements = std::int64_t{1} << 20;
 
 /// Opens a folder and reads the headers or the index. Throws Error for a folder that is neither, and for
 /// broken ones. base: as ImportOptions::base.
-std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder, const std::string& base = "");
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& folder, const std::string& base = "",
+                                           WeightValues values = WeightValues::trained);
 
 /// single: name of the file if the folder has one file of tensors.
 std::unique_ptr<WeightSource> open_safetensors_folder(const std::filesystem::path& folder,
                                                       const char* single = single_safetensors);
 std::unique_ptr<WeightSource> open_checkpoint_weights(const std::filesystem::path& folder,
-                                                      const std::string& base);
+                                                      const std::string& base, WeightValues values);
 
 /// Opens a folder that holds these parameters, as import_weights does, which says what it throws. The source
 /// has them by their names.

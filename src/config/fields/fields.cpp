@@ -27,6 +27,8 @@ constexpr std::array section_rows{
     SectionRow{"run", "Length, seed and output of the run."},
     SectionRow{"data", "Token files."},
     SectionRow{"model", "The transformer."},
+    SectionRow{"sparse_attention",
+               "Attention to some blocks of keys alone. The names are those of DeepSpeed's section."},
     SectionRow{"experts", "Training of mixtures of experts."},
     SectionRow{"lora",
                "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "
@@ -100,11 +102,11 @@ std::vector<Field> with_families(std::vector<Field> table) {
 const std::vector<Field>& fields() {
   using namespace rows;
   static const std::vector<Field> table = with_families(
-      joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), experts(), lora(), loss(),
-             preference(), distillation(), batch_and_degrees(), pipeline(), context_and_tensor(), strategy(),
-             gathering(), grouping(), precision(), loss_scaling(), recompute(), offload(), optimization(),
-             checkpoint(), resume_and_export(), operation(), watchdog(), size_of_machine(),
-             speed_of_machine(), device(), debug()));
+      joined(run(), data(), model(), rotary(), attention(), mixture(), trained(), sparse_attention(),
+             experts(), lora(), loss(), preference(), distillation(), batch_and_degrees(), pipeline(),
+             context_and_tensor(), strategy(), gathering(), grouping(), precision(), loss_scaling(),
+             recompute(), offload(), optimization(), checkpoint(), resume_and_export(), operation(),
+             watchdog(), size_of_machine(), speed_of_machine(), device(), debug()));
   return table;
 }
 

@@ -79,6 +79,11 @@ std::vector<Field> optimization() {
                           "Factor by which muon scales the step of a matrix. rms: 0.2 sqrt(max(rows, "
                           "columns)), so that a learning rate for adamw fits (Liu et al., 2025). spectral: "
                           "sqrt(max(1, rows / columns)), as Jordan has it."})),
+      on_request(
+          numeric({KEY_OF(optimizer, ema_decay), "0.0", "", below_one(),
+                   "Decay of a moving average of each trained parameter, which begins as the parameter "
+                   "and is kept in fp32 beside the optimizer's state. 0: none is kept. `ztrain export "
+                   "--ema` and `ztrain evaluate --ema` take the averages in place of the weights."})),
       free({KEY_OF(optimizer, during_backward), "false", "", any(),
             "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
             "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "

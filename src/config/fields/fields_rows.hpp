@@ -98,6 +98,7 @@ std::vector<Field> rotary();     ///< of model
 std::vector<Field> attention();  ///< of model
 std::vector<Field> mixture();    ///< of model: experts
 std::vector<Field> trained();    ///< of model
+std::vector<Field> sparse_attention();
 std::vector<Field> experts();
 std::vector<Field> lora();
 std::vector<Field> loss();

@@ -85,6 +85,15 @@ std::vector<Field> gathering() {
       free({KEY_OF(sharding, max_reuse_distance), "0", "elements", count(0),
             "A gathered unit is kept when it is used again before this many other parameters are gathered "
             "(DeepSpeed's stage3_max_reuse_distance)."}),
+      numeric({KEY_OF(sharding, gather_codes), R"("none")", "", one_of({"none", "int8", "int4"}),
+               "Units are gathered as whole numbers of 8 or 4 bits, with an fp32 scale for each 64 elements: "
+               "8.5 or 4.5 bits an element (ZeRO++'s qwZ, DeepSpeed's zero_quantized_weights). The model is "
+               "computed with the weights that the codes stand for, on one rank too. Losses are then those "
+               "of any mesh with as many ranks of mesh.tensor, whose parts of a layer have blocks of their "
+               "own. The "
+               "optimizer steps the weights themselves, which checkpoints and exports have. Weights that "
+               "precision.fp8 or lora.quantization keep as codes are gathered as these, and what "
+               "persistence_threshold keeps whole is not coded."}),
   };
 }
 
@@ -95,6 +104,14 @@ std::vector<Field> grouping() {
             "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
             "stage3_param_persistence_threshold). Those that one product takes count together: queries, keys "
             "and values; gate and up."}),
+      numeric(
+          {KEY_OF(sharding, reduce_codes), R"("none")", "", one_of({"none", "int8", "int4"}),
+           "Gradients go to the owners of their shards as whole numbers of 8 or 4 bits, with an fp32 scale "
+           "for each 64 elements: 8.5 or 4.5 bits an element (ZeRO++'s qgZ, DeepSpeed's "
+           "zero_quantized_gradients). The owner adds up in fp32 what the codes of all ranks say, in rank "
+           "order. If shards lie on several nodes, each node adds up first, and its sums are coded again. "
+           "What is reduced is rounded, so losses depend on the mesh and on gradient_accumulation. One rank "
+           "rounds its gradient in the same way. Sums over mesh.replicate travel in precision.reduce."}),
       free({KEY_OF(sharding, reduce_bucket_size), "0", "elements", count(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
       free({KEY_OF(sharding, overlap_reduce), "true", "", any(),

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/plain_text.hpp"
 #include "base/preference_loss.hpp"
+#include "config/block_layout.hpp"
 #include "config/fields/presets.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/own_head.hpp"
@@ -318,6 +319,10 @@ Deck build(const GivenKeys& given, const std::string& path, Files files, Faults&
   assign_all(draft, given, faults);
   resolve_paths(draft, files, faults);
   if (!faults.attempt([&] { apply_model_folder(draft, files); })) faults.distrust("model");
+  SparseAttention& sparse = draft.deck.sparse_attention;
+  faults.attempt([&] {
+    if (files == Files::here || file_exists(sparse.layout, "sparse_attention.layout")) read_layout(sparse);
+  });
   for (const auto& field : fields())
     draft.deck.origins.push_back({field.key, "", draft.source[field.key], true});
   validate(draft.deck, faults);
@@ -371,6 +376,9 @@ std::vector<std::string> notes_on_variables(Deck deck) {
         if (text->find("${") != text->npos)
           notes.push_back(fmt::format("{} = {}: a run needs this environment variable, which is not set here",
                                       field.key, toml_string(text->substr(text->find("${")))));
+  if (deck.sparse_attention.mode == "file" && deck.sparse_attention.rows.empty())
+    notes.push_back(fmt::format("sparse_attention.layout = {}: the file is not here, so all blocks count",
+                                toml_string(deck.sparse_attention.layout)));
   return notes;
 }
 

@@ -62,7 +62,7 @@ constexpr OtherName rows_without_key[] = {
      "attention is always fused: leave it out", need},
     {"",
      "neftune_noise_alpha ignored_modules round_robin_gradients "
-     "zero_quantized_weights zero_quantized_gradients zero_quantized_nontrainable_weights "
+     "zero_quantized_nontrainable_weights "
      "noisy_gate_policy use_residual top2_2nd_expert_sampling score_before_experts moe_input_jitter_eps "
      "expert_parallel optim_args optim_target_modules torch_adam bias_correction amsgrad auto_cast amp "
      "torch_autocast fp16_master_weights_and_grads bf16_optimizer_states prescale_gradients "
@@ -70,7 +70,7 @@ constexpr OtherName rows_without_key[] = {
      "use_multi_rank_bucket_allreduce stage3_model_persistence_threshold "
      "stage3_use_all_reduce_for_fetch_params stage3_module_granularity_threshold leaf_module "
      "mics_hierarchical_params_gather synchronize_checkpoint_boundary profile compression_training "
-     "data_efficiency curriculum_learning sparse_attention progressive_layer_drop eigenvalue "
+     "data_efficiency curriculum_learning progressive_layer_drop eigenvalue "
      "deepspeed_moe_layer_cls_names megatron_lm_config fp8_config auto_find_batch_size bf16_full_eval "
      "fp16_full_eval eval_on_start "
      "eval_delay eval_accumulation_steps full_determinism lora_rank_pattern lora_alpha_pattern relora "
@@ -82,6 +82,10 @@ constexpr OtherName rows_without_key[] = {
      "disable_loss_parallel enable_compiled_autograd lr_div_factor cycle_* decay_lr_rate lr_range_test_* "
      "emulate filter_fqns experimental fault_tolerance",
      "there is nothing like it here: leave it out"},
+    {"",
+     "sparse_attention.attention different_layout_per_head num_different_global_patterns "
+     "num_differnt_global_patterns horizontal_global_attention global_block_end_indices",
+     "all heads have one layout of blocks, and none sees a block behind the query's"},
     // These are the names of methods that may come to ztrain.
     {"", "bnb_config_kwargs bnb_4bit_quant_storage gptq qlora_sharded_* llm_int8_*",
      "lora.quantization says how frozen weights are kept, which are sharded and gathered as codes"},

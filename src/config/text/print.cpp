@@ -152,7 +152,7 @@ std::string moments_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
   std::vector<std::string> parts;
   for (const optim::StateInfo& state :
-       optim::find(o.name).states({o.beta1, o.beta2, o.eps, o.momentum, o.nesterov})) {
+       optim::kept_states(optim::find(o.name), o.settings(), deck.precision.master)) {
     std::string part(name_of(state.dtype.value_or(deck.precision.moments)));
     if (state.granule > 1) part += fmt::format(" per {}", state.granule);
     if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
@@ -171,6 +171,8 @@ std::string strategy_summary(const Deck& deck) {
   text += given("at most gathered units", s.max_gathered_units);
   text += given("live parameters", s.max_live_parameters);
   text += given("reuse distance", s.max_reuse_distance);
+  if (s.gather_codes != "none") text += ", gathered as " + s.gather_codes;
+  if (s.reduce_codes != "none") text += ", reduced as " + s.reduce_codes;
   text += given("kept whole below", s.persistence_threshold);
   text += given("reduced in buckets of", s.reduce_bucket_size);
   return text + (s.overlap_reduce ? "" : ", reductions not overlapped");

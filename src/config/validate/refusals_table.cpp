@@ -6,6 +6,7 @@
 
 #include "config/architectures.hpp"
 #include "config/fields/model_keys.hpp"
+#include "config/strategy.hpp"
 #include "config/validate/refusals.hpp"
 #include "config/validate/validate.hpp"
 #include "config/validate/validate_rules.hpp"
@@ -15,6 +16,11 @@ namespace {
 
 bool steps_in_backward(const Deck& d) {
   return d.optimizer.during_backward;
+}
+/// Returns whether any unit's optimizer steps on the host.
+bool steps_on_host(const Offload& o) {
+  return o.optimizer_on == "host" ||
+         (o.optimizer_on == "auto" && (o.optimizer.to != "none" || o.master.to != "none"));
 }
 /// Returns whether layers of the deck's family have experts, however many.
 bool is_mixture(const Deck& d) {
@@ -119,6 +125,13 @@ constexpr Refusal table[]{
     {"sharding.reshard_after_forward mesh.expert",
      "{at}: sharding.reshard_after_forward ({group}) is not a multiple of mesh.expert ({mesh.expert}); "
      "nearest legal: true"},
+    {"sharding.gather_codes sharding.strategy",
+     "{at}: sharding.gather_codes = {sharding.gather_codes} is for weights that are gathered in each step, "
+     "and sharding.strategy = {sharding.strategy} keeps them whole: give FULL_SHARD, SHARD_GRAD_OP or "
+     "HYBRID_SHARD, or sharding.gather_codes = \"none\"",
+     [](const Deck& d) {
+       return d.sharding.gather_codes != "none" && !find_strategy(d.sharding.strategy).parameters_sharded;
+     }},
     {"sharding.unit sharding.unit_patterns",
      "{at}: sharding.unit = \"pattern\" needs sharding.unit_patterns, the patterns of modules' names, such "
      "as [\"model.layers.*.mlp\"]",
@@ -171,6 +184,28 @@ constexpr Refusal table[]{
      "{at}: recompute.every = {recompute.every} needs recompute.mode = \"full\", and that is "
      "{recompute.mode}; nearest legal: 1",
      [](const Deck& d) { return d.recompute.every != 1 && d.recompute.mode != "full"; }},
+    {"recompute.tiles model.num_experts",
+     "{at}: recompute.tiles = {recompute.tiles} divides the tokens of dense feed-forwards only, and the "
+     "model has {model.num_experts} experts; leave it out",
+     [](const Deck& d) { return d.recompute.tiles > 1 && d.model.num_experts > 0; }},
+    {"recompute.tiles tensor.overlap",
+     "{at}: recompute.tiles = {recompute.tiles} does not go with tensor.overlap, which cuts the same "
+     "products by ranks; leave one of them out",
+     [](const Deck& d) { return d.recompute.tiles > 1 && d.tensor.overlap; }},
+    {"recompute.tiles batch.micro",
+     "recompute.tiles = {tiles} does not divide the {tokens} tokens of a micro-batch that a rank has "
+     "(batch.micro and mesh decide them); nearest legal: {legal}"},
+    {"recompute.tiles pipeline.schedule",
+     "recompute.tiles = {tiles} needs a pipeline.schedule whose backward is one turn, such as \"1f1b\""},
+    {"recompute.tiles precision.fp8",
+     "recompute.tiles = {tiles}: '{op}' of {name} has one scale for all tokens, so a part of them cannot be "
+     "computed alone; nearest legal: precision.fp8 = \"rowwise\""},
+    {"recompute.tiles lora.dropout",
+     "recompute.tiles = {tiles}: the dropout of {name} counts the tokens of whole micro-batches; set "
+     "lora.dropout = 0, or lora.targets without the feed-forward"},
+    {"recompute.tiles model.family",
+     "recompute.tiles = {tiles}: '{op}' of {name} does not work for a part of the tokens alone in this "
+     "model; leave it out"},
     {"offload.* offload.nvme_path",
      "{at}: {key} = \"nvme\" needs offload.nvme_path, folders on drives of the node",
      [](const Deck& d) { return !sent_to_nvme(d.offload).empty() && d.offload.nvme_path.empty(); },
@@ -178,6 +213,31 @@ constexpr Refusal table[]{
        const std::string_view key = sent_to_nvme(d.offload);
        return Words{{"at", source_of(d, key)}, {"key", key}};
      }},
+    {"offload.optimizer_ahead offload.optimizer_on offload.optimizer offload.master",
+     "{at}: offload.optimizer_ahead = true has no effect, because no optimizer step runs on the host: set "
+     "offload.optimizer or offload.master to \"cpu\", with offload.optimizer_on = \"auto\" or \"host\"; "
+     "nearest legal: false",
+     [](const Deck& d) { return d.offload.optimizer_ahead && !steps_on_host(d.offload); }},
+    {"offload.optimizer_ahead offload.optimizer offload.master",
+     "{at}: offload.optimizer_ahead = true holds all states in the host's memory at once, which sending them "
+     "to nvme is to save; nearest legal: false",
+     [](const Deck& d) {
+       return d.offload.optimizer_ahead &&
+              (d.offload.optimizer.to == "nvme" || d.offload.master.to == "nvme");
+     }},
+    {"offload.optimizer_ahead optimizer.during_backward",
+     "{at}: offload.optimizer_ahead = true has no effect, because with optimizer.during_backward = true the "
+     "norm of the gradients changes no step; nearest legal: false",
+     [](const Deck& d) { return d.offload.optimizer_ahead && steps_in_backward(d); }},
+    {"offload.optimizer_ahead optimizer.name",
+     "{at}: offload.optimizer_ahead = true is of steps that each rank takes by itself, element by element, "
+     "and optimizer.name = {optimizer.name} multiplies matrices of several ranks; nearest legal: false",
+     [](const Deck& d) { return d.offload.optimizer_ahead && d.optimizer.name == "muon"; }},
+    {"offload.optimizer_ahead mesh.pipeline",
+     "{at}: offload.optimizer_ahead = true is not there for stages of a pipeline (mesh.pipeline = "
+     "{mesh.pipeline}), which learn the number of tokens when the last stage has their losses; nearest "
+     "legal: false",
+     [](const Deck& d) { return d.offload.optimizer_ahead && d.mesh.pipeline != 1; }},
     {"optimizer.nesterov optimizer.momentum",
      "{at}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
      [](const Deck& d) { return d.optimizer.nesterov && d.optimizer.momentum <= 0; }},
@@ -234,8 +294,7 @@ constexpr Refusal table[]{
      [](const Deck& d) { return d.checkpoint.export_from == "best" && d.checkpoint.export_to.empty(); }},
     {"evaluation.patience evaluation.interval",
      "{at}: evaluation.patience = {evaluation.patience} counts evaluations, and evaluation.interval = 0 "
-     "makes "
-     "none; nearest legal: 0",
+     "makes none; nearest legal: 0",
      [](const Deck& d) { return d.evaluation.patience != 0 && d.evaluation.interval <= 0; }},
     {"evaluation.min_delta evaluation.patience",
      "{at}: evaluation.min_delta = {evaluation.min_delta} says what evaluation.patience counts as an "

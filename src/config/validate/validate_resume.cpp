@@ -39,14 +39,29 @@ std::string_view reason_of(std::string_view key) {
 std::string never_because(const Deck& now, const Field& field, const std::string& before,
                           const std::string& after) {
   if (field.on_resume == OnResume::never) return std::string(reason_of(field.key));
+  if ((before == "0") == (after == "0")) return "";
+  if (field.key == "optimizer.ema_decay") return "only above 0 averages are kept";
   const bool is_sum = field.key == "optimizer.momentum" && now.optimizer.name == "sgd";
-  return is_sum && (before == "0") != (after == "0") ? "only above 0 a running sum is kept" : "";
+  return is_sum ? "only above 0 a running sum is kept" : "";
+}
+
+/// Whether a key of placement decides here which elements are rounded to codes, or how often.
+bool decides_codes(const Deck& deck, std::string_view key) {
+  const Sharding& s = deck.sharding;
+  return (key == "sharding.persistence_threshold" && s.gather_codes != "none") ||
+         (key == "sharding.reshard_after_forward" && s.reduce_codes != "none");
+}
+
+bool is_free(const Deck& deck, const Field& field) {
+  return field.on_resume == OnResume::free && !decides_codes(deck, field.key);
 }
 
 void drop_folders(Deck& deck) {
   for (auto* list : {&deck.data.train, &deck.data.validation}) {
     for (auto& pattern : *list) pattern = std::filesystem::path(pattern).filename();
   }
+  std::string& layout = deck.sparse_attention.layout;
+  layout = std::filesystem::path(layout).filename();
 }
 
 std::string keys_on_request() {
@@ -104,11 +119,11 @@ DeckChanges changes_on_resume(const Deck& now, const std::string& saved_resolved
   drop_folders(current);
   for (const auto& field : fields()) {
     if (field.path == PathKind::written) continue;
-    if (field.on_resume == OnResume::free && !is_listed(now, field.key)) continue;
+    if (is_free(now, field) && !is_listed(now, field.key)) continue;
     const std::string before = render(field, changes.before), after = render(field, current);
     if (before == after) continue;
     const std::string never = never_because(now, field, before, after);
-    const bool may = never.empty() && (field.on_resume == OnResume::free || is_listed(now, field.key));
+    const bool may = never.empty() && (is_free(now, field) || is_listed(now, field.key));
     KeyChange change{field.key, before, after, "", never.empty()};
     if (!may)
       change.refusal = fmt::format("{}: {} was {} when the checkpoint was written and is {} now{}",

@@ -9,6 +9,7 @@
 #include "kernel_interface/orthogonal.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/orthogonal/record.hpp"
+#include "program/ir/order.hpp"
 
 namespace ztrain::plan {
 namespace {
@@ -144,6 +145,7 @@ FilledRows filled_rows(const Program& p) {
 BytesByTier bytes_touched(const Program& p, const Op& op, const FilledRows& filled) {
   BytesByTier bytes{};
   if (op.type == program::Release::op) return bytes;
+  if (program::is_settling(op)) return bytes;  // the step stands
   if (op.type == program::ZeroGaps::op) {
     const program::Tensor& t = p.tensor(op.outputs[0]);
     for (const program::Elements& gap : record_of<program::ZeroGaps>(op.attributes).gaps)

@@ -154,6 +154,7 @@ std::string axes_text(const TrafficRow& row, const MeshShape& mesh) {
   for (int i = 0; i < axis_count; ++i) {
     const auto axis = static_cast<Axis>(i);
     if (row.axes.contains(axis) && mesh[axis] > 1) axes = axes | axis;
+    if (row.axes.contains_outer(axis)) axes = axes | AxisSet::outer(axis);
     if (row.axes.contains_inner(axis) && mesh.inner_of(axis) > 1) axes = axes | AxisSet::inner(axis);
   }
   return row.axes == AxisSet::all() ? "all ranks" : to_string(axes);

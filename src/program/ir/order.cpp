@@ -24,6 +24,11 @@ bool is_release(const Op& op) {
   return op.type == Release::op;
 }
 
+bool is_settling(const Op& op) {
+  return op.type == OptimizerStep::op &&
+         record_of<OptimizerStep>(op.attributes).ahead == OptimizerStep::settles;
+}
+
 std::vector<ByteRange> written_ranges(const Program& program, const Op& op, TensorId output) {
   const ByteRange all = byte_range(program, output);
   std::vector<ByteRange> ranges;

@@ -54,6 +54,8 @@ inline ByteRange common(const ByteRange& a, const ByteRange& b) {
 ByteRange byte_range(const Program& program, TensorId id);
 
 bool is_release(const Op& op);
+/// Whether an op settles an optimizer step that was taken ahead of the norm.
+bool is_settling(const Op& op);
 
 /// Of an op's output what it writes: all of it, but for the zeros between the gradients of a unit, and for
 /// parameters that an optimizer writes whole, piece by piece.

@@ -176,7 +176,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   p.blocks = base.graph.blocks;
   for (const model::Unit& unit : base.graph.units) p.units.push_back(unit.name);
   if (training) note_parameters(p, base.graph, base.cut);
-  base.tensors.units = add_unit_states(p, base.cut, optimizer, spec.optimizer.settings());
+  base.tensors.units = add_unit_states(p, base.cut, optimizer, spec.optimizer.options.settings());
   for (UnitState& unit : base.tensors.units) unit.saved = unit.trained || spec.saves_frozen;
   give_homes(p, base.cut, base.tensors.units, spec.offload);
   if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))

@@ -30,6 +30,7 @@
 #include "program/passes/optimizer.hpp"
 #include "program/passes/overlap.hpp"
 #include "program/passes/weight_codes.hpp"
+#include "program/tiles/tile.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -118,6 +119,7 @@ void step_parameters(Making& m) {
   const ReportedTensors reported = tensors_of(m.base.graph, m.step.results);
   StepTerms terms{reported.losses};
   if (m.spec.may_overflow()) terms.overflows = append_overflows(m.program(), reported.overflows);
+  if (m.spec.offload.ahead_of_norm) terms.ahead = m.spec.offload.step;
   append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, terms);
   const model::ExpertReport& experts = m.base.graph.experts;
   const TensorId counts = append_expert_report(m.program(), experts, m.base.tensors, reported);
@@ -223,6 +225,8 @@ constexpr ProgramPass step_passes[] = {
     {{train, evaluate}, [](Making& m) { number_ops(m.program()); }},
     {forward, [](Making& m) { fuse_residual_norms(m.program()); }},
     {forward, [](Making& m) { overlay_in_place(m.program(), m.step.results); }},
+    {{train, evaluate},
+     [](Making& m) { tile_feed_forward(m.program(), m.base.graph, m.spec.recompute.tiles); }},
     {{train, evaluate},
      [](Making& m) {
        if (m.spec.overlap_tensor) overlap_products(m.program(), Axis::tensor);

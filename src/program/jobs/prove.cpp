@@ -27,6 +27,7 @@ constexpr Choice choices[] = {
     {"sharding.unit", [](const JobSpec& s) { return s.units.granularity != UnitGranularity::block; }},
     {"sharding.persistence_threshold", [](const JobSpec& s) { return s.units.persistence_threshold > 0; }},
     {"sharding.reshard_after_forward", [](const JobSpec& s) { return s.sharding.secondary_shards; }},
+    {"recompute.tiles", [](const JobSpec& s) { return s.recompute.tiles > 1; }},
     {"recompute.mode", [](const JobSpec& s) { return s.recompute.every > 0 || !s.recompute.tags.empty(); }},
     {"context.method",
      [](const JobSpec& s) {

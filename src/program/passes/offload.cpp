@@ -8,7 +8,7 @@
 #include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
 #include "program/passes/optimizer.hpp"
-#include "program/passes/stays.hpp"
+#include "program/tiers/stays.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -76,13 +76,13 @@ void step_on_host(Op& op) {
   if (!step.master || !steps_any) return;  // of padding alone nothing is written
   step.whole = true;
   op.attributes = attributes_of(step);
+  if (step.ahead == OptimizerStep::settles) return;  // it may leave them as they are
   std::erase(op.inputs, op.outputs[OptimizerStep::parameter]);
 }
 
 void place_steps(Program& program, StepOn where) {
   for (Op& op : program.ops)
-    if (op.type == OptimizerStep::op && op.action.part >= 0 &&
-        (where == StepOn::host || (where == StepOn::automatic && states_are_away(program, op))))
+    if (op.type == OptimizerStep::op && op.action.part >= 0 && steps_on_host(program, op, where))
       step_on_host(op);
 }
 
@@ -121,6 +121,10 @@ void move_norms(Program& program) {
 }
 
 }  // namespace
+
+bool steps_on_host(const Program& program, const Op& step, StepOn where) {
+  return where == StepOn::host || (where == StepOn::automatic && states_are_away(program, step));
+}
 
 bool OffloadOptions::any() const {
   return *this != OffloadOptions{};

@@ -37,9 +37,13 @@ struct OffloadOptions {
   Home optimizer;    ///< states of the rule
   Home activations;  ///< what a block's forward keeps for its backward
   StepOn step = StepOn::automatic;
+  bool ahead_of_norm = false;  ///< what the host steps is stepped before the norm is known: early_steps.hpp
   bool any() const;
   bool operator==(const OffloadOptions&) const = default;
 };
+
+/// Whether an optimizer's op steps on the host.
+bool steps_on_host(const Program& program, const Op& step, StepOn where);
 
 /// Which of so many things, of these sizes, make up that fraction of all.
 std::vector<bool> spread(const std::vector<std::int64_t>& sizes, double fraction);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <iterator>
 #include <set>
+#include <span>
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -13,9 +14,11 @@
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
 #include "model/trainable.hpp"
+#include "optim/ema.hpp"
 #include "optim/muon.hpp"
 #include "program/ops/emit.hpp"
 #include "program/ops/op_type.hpp"
+#include "program/passes/early_steps.hpp"
 #include "program/passes/matrix_step.hpp"
 
 namespace ztrain::program {
@@ -70,6 +73,27 @@ OptimizerStep first_half_of(OptimizerStep step, std::string_view rule) {
   return step;
 }
 
+/// Returns what the rule itself keeps of a unit: all of its states but the average.
+std::span<const State> own_states(const UnitState& s) {
+  return std::span(s.optimizer).first(s.optimizer.size() - (s.averaged() ? 1 : 0));
+}
+
+/// Returns the parameters that a rank steps, in the type in which it computes with them.
+TensorId stepped_parameters(const Cut& cut, const UnitState& s) {
+  return cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole;
+}
+
+/// Appends the step of the average of a unit's parameters, which have been stepped.
+void average(Program& program, const Cut& cut, const UnitState& s, const OptimizerSpec& o, int unit,
+             TensorId scalars) {
+  OptimizerStep record = first_half_of(record_of_step(optim::Ema::name, cut, s, o, unit), optim::Ema::name);
+  record.momentum = o.options.ema_decay;
+  const TensorId weights = s.separate_master ? s.master.whole : stepped_parameters(cut, s);
+  const TensorId average = s.optimizer.back().whole;
+  add_op(program, record, program.units[at(unit)], {ActionKind::optimize, unit, -1},
+         {weights, scalars, average}, {average});
+}
+
 void step(Program& program, const Cut& cut, const JobTensors& tensors, const OptimizerSpec& o, int unit,
           TensorId gradient, MatrixSteps& matrices) {
   const UnitState& s = tensors.units[at(unit)];
@@ -79,9 +103,9 @@ void step(Program& program, const Cut& cut, const JobTensors& tensors, const Opt
                               first_half_of(second, s.rule), second);
   }
   // What the optimizer writes of the parameters.
-  std::vector<TensorId> outputs{cut.strategy.optimizer_sharded ? s.parameters.slice : s.parameters.whole};
+  std::vector<TensorId> outputs{stepped_parameters(cut, s)};
   if (s.separate_master) outputs.push_back(s.master.whole);
-  for (const State& state : s.optimizer) outputs.push_back(state.whole);
+  for (const State& state : own_states(s)) outputs.push_back(state.whole);
   std::vector<TensorId> inputs{gradient, tensors.scalars};
   inputs.insert(inputs.end(), outputs.begin(), outputs.end());
   add_op(program, record_of_step(s.rule, cut, s, o, unit), program.units[at(unit)],
@@ -119,98 +143,11 @@ OpId next_reduction(const Program& program, OpId last, OpId end) {
   return end;
 }
 
-namespace {
-
-/// Appends what makes the step's scalars of the partials: multiplier, loss, norm.
-void append_finish(Program& program, const JobTensors& tensors, TensorId overflows = no_tensor) {
+void append_finish(Program& program, const JobTensors& tensors, TensorId overflows) {
   Op& op = add_op(program, FinishStep{}, "clip scale", {ActionKind::norm, -1, -1},
                   {tensors.partials, tensors.scalars}, {tensors.scalars});
   if (overflows != no_tensor) op.inputs.push_back(overflows);
 }
-
-bool names(const Program& program, const std::vector<TensorId>& operands,
-           const std::set<TensorId>& storages) {
-  return std::ranges::any_of(operands, [&](TensorId t) { return storages.contains(program.storage(t)); });
-}
-
-/// Behind the last of ops [0, end) that uses any of these; 0: none does.
-OpId behind_uses(const Program& program, OpId end, const std::set<TensorId>& storages) {
-  OpId id = end;
-  for (; id > 0; --id)
-    if (const Op& op = program.op(id - 1);
-        names(program, op.inputs, storages) || names(program, op.outputs, storages))
-      break;
-  return id;
-}
-
-/// What is done with a unit's gradient at the end of a step, and where it may be done.
-struct UnitStep {
-  std::vector<Op> ops;
-  std::set<TensorId> uses;  ///< its gradient, and its parameters
-};
-
-/// By unit. Takes them out of ops [begin, end of the list).
-std::vector<UnitStep> take_steps(Program& program, OpId begin, const JobTensors& tensors) {
-  std::vector<UnitStep> steps(tensors.units.size());
-  std::vector<Op> left;
-  UnitStep* stepped = nullptr;  // what follows from its parameters comes next
-  for (auto op = program.ops.begin() + begin; op != program.ops.end(); ++op) {
-    const bool norm = op->type == SumSquares::op, step = op->action.kind == ActionKind::optimize;
-    if (norm || step) {
-      UnitStep& of = steps[at(op->action.part)];
-      if (norm) of.uses.insert(program.storage(op->inputs[SumSquares::gradient]));
-      if (step) stepped = &of;
-      of.ops.push_back(std::move(*op));
-    } else if (stepped != nullptr && op->communicates()) {
-      stepped->ops.push_back(std::move(*op));
-    } else {
-      left.push_back(std::move(*op));
-    }
-  }
-  for (std::size_t u = 0; u < steps.size(); ++u)
-    for (const State* state : {&tensors.units[u].parameters, &tensors.units[u].computed})
-      if (!steps[u].ops.empty()) steps[u].uses.insert(program.storage(state->whole));
-  program.ops.erase(program.ops.begin() + begin, program.ops.end());
-  std::ranges::move(left, std::back_inserter(program.ops));
-  return steps;
-}
-
-/// The ops by which all ranks know the tokens of the step, before its norm.
-std::vector<Op> token_counts(Program& program, const Cut& cut, const JobTensors& tensors,
-                             const std::vector<TensorId>& losses) {
-  std::vector<Op> step = std::move(program.ops);
-  program.ops.clear();
-  append_partials(program, cut, tensors, losses, {});
-  append_finish(program, tensors);
-  return std::exchange(program.ops, std::move(step));
-}
-
-/// Moves each unit's norm and step, which stand behind op `begin` with what follows from them, to where its
-/// gradient is done and its parameters are used no more. What a step multiplies gradients by is known without
-/// their norm, since there is no clip, once the step's tokens are counted: before the first of them the ranks
-/// tell each other their losses. The norm is told at the end as ever. (LOMO, Lv et al., 2023.)
-void step_during_backward(Program& program, OpId begin, const Cut& cut, const JobTensors& tensors,
-                          const std::vector<TensorId>& losses) {
-  std::vector<UnitStep> steps = take_steps(program, begin, tensors);
-  std::vector<std::vector<Op>> before(program.ops.size() + 1);
-  std::set<TensorId> all_losses;
-  for (const TensorId loss : losses) all_losses.insert(program.storage(loss));
-  const OpId counted = behind_uses(program, begin, all_losses);
-  for (Op& op : token_counts(program, cut, tensors, losses)) before[at(counted)].push_back(std::move(op));
-  for (UnitStep& unit : steps) {
-    if (unit.ops.empty()) continue;
-    const OpId done = std::max(counted, behind_uses(program, begin, unit.uses));
-    std::ranges::move(unit.ops, std::back_inserter(before[at(next_reduction(program, done - 1, begin))]));
-  }
-  std::vector<Op> list;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    std::ranges::move(before[i], std::back_inserter(list));
-    if (i < program.ops.size()) list.push_back(std::move(program.ops[i]));
-  }
-  program.ops = std::move(list);
-}
-
-}  // namespace
 
 void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensors,
                       const OptimizerSpec& optimizer, const std::vector<ReducedGradient>& gradients,
@@ -226,11 +163,15 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
   MatrixSteps matrices(cut);
   for (std::size_t u = 0; u < gradients.size(); ++u) {
     if (gradients[u].whole == no_tensor) continue;
+    const UnitState& state = tensors.units[u];
     step(program, cut, tensors, optimizer, static_cast<int>(u), gradients[u].whole, matrices);
+    if (state.averaged()) average(program, cut, state, optimizer, static_cast<int>(u), tensors.scalars);
     if (cut.strategy.optimizer_sharded)
-      share(program, cut.layout.unit(static_cast<int>(u)), tensors.units[u].parameters);
+      share(program, cut.layout.unit(static_cast<int>(u)), state.parameters);
   }
-  if (optimizer.options.during_backward) step_during_backward(program, begin, cut, tensors, losses);
+  const EarlyStep early{begin, cut, tensors, losses};
+  if (optimizer.options.during_backward) step_during_backward(program, early);
+  if (terms.ahead) step_ahead_of_norm(program, early, *terms.ahead);
 }
 
 void derive_copies(Program& program, const Layout& layout, const JobTensors& tensors) {

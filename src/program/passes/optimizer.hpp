@@ -3,10 +3,12 @@
 // leads to.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "config/deck.hpp"
 #include "kernels/optimizer/record.hpp"
+#include "program/passes/offload.hpp"
 #include "program/passes/reduce.hpp"
 #include "program/passes/shard.hpp"
 #include "program/passes/unit_state.hpp"
@@ -19,9 +21,6 @@ struct OptimizerSpec {
   bool stochastic_rounding = false;  ///< of parameters that are stepped without a wider master
   std::uint64_t seed = 0;            ///< of that rounding
 
-  optim::Settings settings() const {
-    return {options.beta1, options.beta2, options.eps, options.momentum, options.nesterov};
-  }
   static config::Optimizer standard();
 };
 
@@ -29,6 +28,7 @@ struct OptimizerSpec {
 struct StepTerms {
   std::vector<TensorId> losses;  ///< fp64 [2] of each micro-batch
   TensorId overflows = no_tensor;
+  std::optional<StepOn> ahead{};  ///< with it what the host steps is stepped ahead of the norm
 };
 
 /// Appends norm, clip and optimizer ops to a train step.
@@ -39,6 +39,10 @@ void append_optimizer(Program& program, const Cut& cut, const JobTensors& tensor
 /// Appends the all-gather of every rank's StepPartial into tensors.partials.
 void append_partials(Program& program, const Cut& cut, const JobTensors& tensors,
                      const std::vector<TensorId>& losses, const std::vector<TensorId>& norms);
+
+/// Appends what makes the step's scalars of the partials: multiplier, loss, norm. overflows is the input of
+/// FinishStep, or no_tensor.
+void append_finish(Program& program, const JobTensors& tensors, TensorId overflows = no_tensor);
 
 /// Where it pays to issue what waits for the op `last`, the end of a reduction: before the next unit's, so
 /// that this one goes on beside the backward in between; `end` where none comes before that.

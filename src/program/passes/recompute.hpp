@@ -14,6 +14,7 @@ namespace ztrain::program {
 struct Recompute {
   int every = 0;                  ///< of every k-th block only the inputs are kept; 0: of none
   std::vector<std::string> tags;  ///< what nodes with these tags (model::Node::piece) make is not kept
+  int tiles = 1;                  ///< parts of the tokens for which feed-forwards are computed in turn
 
   bool drops(const model::Node& node) const {
     if (every > 0 && node.block % every == 1 % every) return true;

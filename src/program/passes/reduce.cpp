@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "base/shape.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "kernels/elementwise/record.hpp"
-#include "program/ops/emit.hpp"
+#include "layout/sum_group.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
@@ -54,6 +55,8 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   const std::size_t first_op = program.ops.size();
   if (!cut_.is_cut(buffer.unit)) {
     slice = buffer.tensor;
+    if (Codes codes; buffer.final && options_.code_bits > 0)
+      sum_codes(program, buffer.unit, {slice, 0}, slice, false, codes, action);
     if (buffer.final && (!copies(buffer.unit).empty() || of_two_stages(buffer.unit)))
       slice = widened(program, buffer, action);
   } else {
@@ -116,24 +119,84 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   const std::string name = unit_name(program, buffer.unit);
   const Precision& p = cut_.precision;
   TensorId wire = buffer.tensor;
-  if (size_of(p.reduce) < size_of(p.gradients)) {
+  const bool coded = options_.code_bits > 0;
+  if (!coded && size_of(p.reduce) < size_of(p.gradients)) {
     wire = add_gradient(program, buffer.unit, "gradient.wire.", p.reduce, flat(buffer.unit).elements());
     emit_cast(program, name, buffer.tensor, wire, action);
   }
   const FlatUnit& unit = flat(buffer.unit);
   const std::int64_t count = unit.shard_elements;
-  const bool first = slice == no_tensor;
+  const bool first = slice == no_tensor, adds = !first;
   if (first) slice = add_gradient(program, buffer.unit, "gradient.shard.", sum_type(p), count);
-  const std::int64_t bucket =
+  std::int64_t bucket =
       options_.bucket_elements > 0 ? std::max(quantum, options_.bucket_elements / unit.shards) : count;
+  if (coded) bucket = round_up(bucket, code_quantum);
   TensorId workspace = no_tensor;  // the first bucket's, which is the largest: they follow one another
+  Codes codes;
   for (std::int64_t begin = 0; begin < count; begin += bucket) {
     const std::int64_t n = std::min(bucket, count - begin);
     const TensorId out =
         n == count ? slice : program.add_view(program.tensor(slice).name + ".bucket", slice, begin, n);
-    emit_reduce_scatter(program, name, {wire, begin}, out, unit.shard_axes, !first, action, workspace);
+    if (coded) {
+      sum_codes(program, buffer.unit, {wire, begin}, out, adds, codes, action);
+      continue;
+    }
+    emit_reduce_scatter(program, name, {wire, begin}, out, unit.shard_axes, adds, action, workspace);
     workspace = program.ops.back().outputs.back();
   }
+}
+
+/// Returns the axes of each exchange: those within nodes and then those between them, if every node holds the
+/// same part of the axis shard; else all at once.
+std::vector<AxisSet> GradientReducer::axes_of_hops(int unit) const {
+  const AxisSet axes = flat(unit).shard_axes, near = inner_axes(axes);
+  const SumGroup group = sum_group(cut_.at.mesh(), axes);
+  const bool two = group.on_node > 1 && group.nodes() > 1 && cut_.at.mesh().size(near) == group.on_node;
+  return two ? std::vector{near, AxisSet::outer(Axis::shard)} : std::vector{axes};
+}
+
+GradientReducer::Codes GradientReducer::add_codes(Program& program, int unit, std::int64_t count) const {
+  Codes codes{count, {}};
+  std::int64_t slots = flat(unit).shards;
+  const auto add = [&](const char* what) {
+    const TensorId t = add_gradient(program, unit, what, DType::u8, 0);
+    program.tensor(t).shape = {slots * count / code_quantum, coded_quantum_bytes(options_.code_bits)};
+    return t;
+  };
+  for (const AxisSet axes : axes_of_hops(unit)) {
+    const int ranks = program.mesh.size(axes);
+    Hop hop{axes, add("gradient.codes.")};
+    hop.taken = ranks > 1 ? add("gradient.codes.of_ranks.") : hop.given;
+    slots /= ranks;
+    if (slots > 1) hop.sums = add_gradient(program, unit, "gradient.of_node.", DType::f32, slots * count);
+    codes.hops.push_back(hop);
+  }
+  return codes;
+}
+
+/// Each rank encodes what it has for each shard, and sends the codes to the shard's rank, which adds up what
+/// they say. A node's ranks first add up what they have for the shards of other nodes. Kernels stand on the
+/// stream of their messages, so that backward waits for none of them.
+void GradientReducer::sum_codes(Program& program, int unit, const Slots& from, TensorId to, bool accumulate,
+                                Codes& codes, Action action) const {
+  const std::string name = unit_name(program, unit);
+  const std::int64_t bits = options_.code_bits, count = elements(program.tensor(to).shape);
+  if (codes.count != count) codes = add_codes(program, unit, count);
+  const auto behind = static_cast<OpId>(program.ops.size());
+  EncodeBlocks encode{bits, flat(unit).shards, from.begin};
+  if (codes.hops.size() > 1) encode.nodes = program.mesh.size(codes.hops.back().axes);
+  TensorId values = from.full;
+  for (const Hop& hop : codes.hops) {
+    const bool last = hop.sums == no_tensor, adds = last && accumulate;
+    add_op(program, encode, name, action, {values}, {hop.given});
+    if (hop.taken != hop.given) emit_all_to_all(program, name, hop.given, hop.taken, hop.axes, action);
+    values = last ? to : hop.sums;
+    Op& sum = add_op(program, SumCodes{bits, hop.axes.bits(), adds}, name, action, {hop.taken}, {values});
+    if (adds) sum.inputs.push_back(to);
+    encode = {bits};
+  }
+  for (auto id = behind; flat(unit).shards > 1 && id < std::ssize(program.ops); ++id)
+    program.op(id).stream = Stream::reduce;
 }
 
 /// The axes over which a unit's gradient is a sum beside those of the reduce-scatter.

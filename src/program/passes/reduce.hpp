@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "program/ops/emit.hpp"
 #include "program/passes/unit_state.hpp"
 
 namespace ztrain::program {
@@ -14,6 +15,10 @@ struct ReduceOptions {
   /// A reduction of more elements (over all shards) is cut into several, each with a smaller workspace; 0:
   /// never.
   std::int64_t bucket_elements = 0;
+  /// Bits of the codes in which gradients go to the owners of their shards, 4 or 8; 0: they go in the reduce
+  /// dtype. Each rank's gradient counts as its codes say, also if its unit is not cut. ZeRO++'s qgZ (Wang et
+  /// al., 2023).
+  std::int64_t code_bits = 0;
   /// What a reduction works on stays during the next backward, which else would wait for its memory.
   bool overlap = true;
 };
@@ -61,6 +66,20 @@ class GradientReducer {
   void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
   TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
+  /// One exchange of codes. `given` holds this rank's codes, and `taken` those that it received; alone it
+  /// takes its own. `sums` holds the node's sums, or is no_tensor at the last hop.
+  struct Hop {
+    AxisSet axes;
+    TensorId given = no_tensor, taken = no_tensor, sums = no_tensor;
+  };
+  struct Codes {
+    std::int64_t count = 0;  ///< elements of each slot
+    std::vector<Hop> hops;
+  };
+  std::vector<AxisSet> axes_of_hops(int unit) const;
+  Codes add_codes(Program& program, int unit, std::int64_t count) const;
+  void sum_codes(Program& program, int unit, const Slots& from, TensorId to, bool accumulate, Codes& codes,
+                 Action action) const;
   AxisSet copies(int unit) const;
   bool of_two_stages(int unit) const { return cut_.units[static_cast<std::size_t>(unit)].other_rank >= 0; }
   TensorId whole_of(Program& program, int unit, TensorId slice, Action action) const;

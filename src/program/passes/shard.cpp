@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "program/ops/emit.hpp"
 
 namespace ztrain::program {
@@ -43,6 +44,7 @@ class Sharder {
       reductions[at(buffers_[b].last)].push_back(static_cast<int>(b));
     for (int s = 0; s < static_cast<int>(spans_.size()); ++s) {
       for (const int g : plan_.before[at(s)]) gather(g);
+      for (const Coded& coded : coded_[at(s)]) decode(coded);
       for (; started < buffers_.size() && buffers_[started].first == s; ++started)
         reducer_.zero_gaps(program(), buffers_[started]);
       if (kind_of(s) == ActionKind::forward) reducer_.release_held(program());
@@ -60,8 +62,20 @@ class Sharder {
  private:
   Program& program() { return result_.program; }
   const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
-  /// Whether ops read a copy of it that lives for a while: of shards, or of what is at home elsewhere.
-  bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)]; }
+  /// Codes that were gathered, and the buffer into which they are decoded.
+  struct Coded {
+    int gather, unit;
+    TensorId own, codes, values;  ///< own: of this rank's shard, or no_tensor
+  };
+
+  /// Whether ops read a copy of it that lives for a while: of shards, of codes, or of what is at home
+  /// elsewhere.
+  bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)] || in_codes(unit); }
+  /// Whether a unit is gathered in codes. One that is codes already is gathered as it is.
+  bool in_codes(int unit) const {
+    return options_.gather_bits > 0 && cut_.shards_parameters(unit) && !cut_.coded(unit) &&
+           !cut_.units[at(unit)].form.any();
+  }
   bool is_cut(int unit) const { return cut_.is_cut(unit) && cut_.shards_parameters(unit); }
   AxisSet inner_of(int unit) const { return inner_axes(flat(unit).shard_axes); }
   int inner_ranks(int unit) const { return cut_.at.mesh().size(inner_of(unit)); }
@@ -98,6 +112,7 @@ class Sharder {
     }
     plan_ = plan_gathers(spans_, elements, options_.gather);
     gathered_.resize(plan_.gathers.size());
+    coded_.resize(spans_.size());
     secondary_.assign(units, no_tensor);
     gathers_left_.assign(units, 0);
     for (const Gather& g : plan_.gathers) ++gathers_left_[at(g.unit)];
@@ -139,17 +154,54 @@ class Sharder {
       const TensorId slice = states_[at(unit)].computed.slice;
       const TensorId buffer = add(program(), unit, "gathered.", program().tensor(slice).dtype,
                                   cut_.items(unit, flat(unit).elements()), Category::gathered);
-      const TensorId secondary = secondary_[at(unit)];
-      const bool near = secondary != no_tensor;
       const Action action{ActionKind::gather, unit, micro_at(g.first)};
-      if (is_cut(unit))
-        emit_all_gather(program(), unit_name(unit), near ? secondary : slice, buffer,
-                        near ? inner_of(unit) : flat(unit).shard_axes, action);
+      if (in_codes(unit))
+        coded_[at(g.first)].push_back(gather_codes(number, unit, buffer, action));
+      else if (is_cut(unit))
+        gather_shards(unit, slice, buffer, action);
       else
         fetch_whole(unit, buffer, action);
       gathered_[at(number)].push_back(buffer);
       active_parameters_[at(unit)] = buffer;
     }
+  }
+
+  /// Gathers shards, or what the neighbours keep of an earlier copy.
+  void gather_shards(int unit, TensorId shard, TensorId buffer, Action action) {
+    const TensorId secondary = secondary_[at(unit)];
+    const bool near = secondary != no_tensor;
+    emit_all_gather(program(), unit_name(unit), near ? secondary : shard, buffer,
+                    near ? inner_of(unit) : flat(unit).shard_axes, action);
+  }
+
+  /// Each rank encodes what it has.
+  Coded gather_codes(int number, int unit, TensorId buffer, Action action) {
+    const TensorId all = add_codes(unit, "codes.", flat(unit).elements());
+    TensorId own = no_tensor;
+    if (secondary_[at(unit)] == no_tensor) {
+      if (is_cut(unit)) own = add_codes(unit, "codes.shard.", flat(unit).shard_elements);
+      const State& computed = states_[at(unit)].computed;
+      add_op(program(), EncodeBlocks{options_.gather_bits}, unit_name(unit), action,
+             {is_cut(unit) ? computed.slice : computed.whole}, {is_cut(unit) ? own : all});
+    }
+    if (is_cut(unit)) gather_shards(unit, own, all, action);
+    return {number, unit, own, all, buffer};
+  }
+  TensorId add_codes(int unit, const char* what, std::int64_t elements) {
+    const TensorId codes = add(program(), unit, what, DType::u8, elements, Category::gathered);
+    program().tensor(codes).shape = {elements / code_quantum, coded_quantum_bytes(options_.gather_bits)};
+    return codes;
+  }
+
+  /// Decodes a unit directly before its first use, so that one that is gathered ahead waits as codes.
+  void decode(const Coded& coded) {
+    const Gather& g = plan_.gathers[at(coded.gather)];
+    const Action action{ActionKind::gather, coded.unit, micro_at(g.first)};
+    add_op(program(), DecodeBlocks{options_.gather_bits}, unit_name(coded.unit), action, {coded.codes},
+           {coded.values});
+    // If the shard's codes ended with their last reader, ops that get their bytes would wait for the gather.
+    if (coded.own != no_tensor) emit_release(program(), coded.own, action);
+    if (gathers_left_[at(g.unit)] > 1) keep_secondary(coded.unit, coded.codes, action);
   }
 
   /// Of a unit that is whole, and at home elsewhere.
@@ -165,8 +217,7 @@ class Sharder {
       const int unit = members_[at(g.unit)][i];
       const TensorId gathered = gathered_[at(number)][i];
       const Action action{ActionKind::release, unit, micro_at(g.last)};
-      if (options_.secondary_shards && again && inner_ranks(unit) > 1 && secondary_[at(unit)] == no_tensor)
-        keep_secondary(unit, gathered, action);
+      if (again && !in_codes(unit)) keep_secondary(unit, gathered, action);
       emit_release(program(), gathered, action);
     }
   }
@@ -174,11 +225,16 @@ class Sharder {
   /// This rank's part of what its neighbours together keep of a gathered unit.
   void keep_secondary(int unit, TensorId gathered, Action action) {
     const AxisSet inner = inner_of(unit);
-    const std::int64_t count = cut_.items(unit, flat(unit).elements() / inner_ranks(unit));
-    const Tensor& whole = program().tensor(gathered);
-    const std::string name = whole.name + ".part";
-    secondary_[at(unit)] = add(program(), unit, "secondary.", whole.dtype, count, Category::gathered);
-    const TensorId part = program().add_view(name, gathered, cut_.at.index_in(inner) * count, count);
+    if (!options_.secondary_shards || inner_ranks(unit) == 1 || secondary_[at(unit)] != no_tensor) return;
+    Tensor kept = program().tensor(gathered);
+    kept.shape[0] /= inner_ranks(unit);
+    Tensor view = kept;
+    kept.name = "secondary." + unit_name(unit);
+    secondary_[at(unit)] = program().add(std::move(kept));
+    view.name += ".part";
+    view.base = gathered;
+    view.offset = cut_.at.index_in(inner) * view.bytes();
+    const TensorId part = program().add(std::move(view));
     emit_copy(program(), unit_name(unit), part, secondary_[at(unit)], action);
   }
 
@@ -245,6 +301,7 @@ class Sharder {
   GatherPlan plan_;
   std::vector<std::vector<int>> members_;        ///< units by what is gathered at once (Gather::unit)
   std::vector<std::vector<TensorId>> gathered_;  ///< by gather: buffers of its members
+  std::vector<std::vector<Coded>> coded_;        ///< by the span before which they are decoded
   std::vector<TensorId> secondary_;              ///< by unit
   std::vector<int> gathers_left_;                ///< by what is gathered at once
   std::vector<TensorId> active_parameters_;      ///< by unit: the buffer that ops read now

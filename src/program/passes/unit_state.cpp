@@ -69,7 +69,7 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, const o
       const bool other = !optimizer->others.empty() && !cut.units[at(unit.unit)].by_matrix;
       const optim::Info& rule = other ? optim::find(optimizer->others) : *optimizer;
       s.rule = rule.name;
-      s.states = rule.states(settings);
+      s.states = optim::kept_states(rule, settings, p.master);
     }
     for (const optim::StateInfo& info : s.states)
       s.optimizer.push_back(add_state(program, cut, unit,

@@ -55,6 +55,9 @@ struct UnitState {
   bool quantized = false;  ///< its parameters are codes of 4 or 8 bits
   bool trained = true;     ///< false: no step changes it
   bool saved = true;       ///< whether checkpoints hold it; if not, its weights are read again
+
+  /// Whether the last of `states` is the moving average of the parameters.
+  bool averaged() const { return !states.empty() && states.back().name == optim::average_state; }
 };
 
 /// How a job is cut for one rank.

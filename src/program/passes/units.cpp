@@ -108,6 +108,13 @@ std::vector<std::int64_t> joined_sizes(const Graph& graph) {
   return sizes;
 }
 
+/// Returns whether a parameter is a vector, and matrices have units of their own because the optimizer steps
+/// them whole. Alone in its unit, a block's vectors would cost gathers and reductions of a few kilobytes.
+bool lies_beside_matrices(const Graph& graph, std::size_t parameter) {
+  const Parameter& p = graph.parameters[parameter];
+  return p.trainable && p.shape.size() == 1 && std::ranges::any_of(graph.parameters, &Parameter::by_matrix);
+}
+
 std::vector<std::string> unit_names(const Graph& graph, const UnitOptions& options) {
   switch (options.granularity) {
     case UnitGranularity::model:
@@ -157,7 +164,8 @@ void group_parameters(Graph& graph, const UnitOptions& options, const std::vecto
       continue;
     }
     const std::size_t leader = leader_of(graph, i);
-    const bool is_small = sizes[leader] < options.persistence_threshold;
+    const bool is_small =
+        sizes[leader] < options.persistence_threshold || lies_beside_matrices(graph, leader);
     p.unit = p.constant ? number_of("constants", true, i)
              : is_small ? number_of("parameters kept whole", true, i)
                         : number_of(names[leader], false, i);

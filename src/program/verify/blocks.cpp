@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
 #include "kernels/communication/record.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
@@ -21,6 +23,7 @@ class Blocks {
     const Op& op = program_.op(id);
     if (op.type == SwapBlocks::op) return swap(op);
     if (op.comm.kind == CommKind::all_to_all) return exchange(op);
+    if (op.type == SumCodes::op) return add_up(op);
     for (const TensorId t : op.inputs)
       if (blocks_of(t) > 0) refuse(t, "holds blocks for {} ranks, and is read as rows", blocks_of(t));
     for (const TensorId t : op.outputs) blocks_.erase(program_.storage(t));
@@ -70,6 +73,19 @@ class Blocks {
     const std::int64_t ranks = program_.mesh.size(op.comm.axes), blocks = blocks_of(x);
     if (blocks > 0 && blocks != ranks) refuse(x, "holds blocks for {} ranks, and goes to {}", blocks, ranks);
     turn(blocks > 0, x, y, blocks > 0 ? Shape{from[0] * ranks, from[1] / ranks} : Shape{}, ranks);
+  }
+
+  /// Blocks of codes, one of each rank, become their sum, once.
+  void add_up(const Op& op) {
+    const TensorId codes = op.inputs[SumCodes::codes], sum = op.outputs[SumCodes::values];
+    const auto axes = AxisSet::from_bits(static_cast<std::uint32_t>(record_of<SumCodes>(op.attributes).axes));
+    const std::int64_t ranks = program_.mesh.size(axes), blocks = std::max<std::int64_t>(1, blocks_of(codes));
+    const std::int64_t coded = program_.tensor(codes).shape[0] * code_quantum;
+    if (blocks != ranks || coded != ranks * elements(program_.tensor(sum).shape))
+      refuse(codes, "holds {} elements of {} ranks, and is added up for {} of {}", coded, blocks,
+             elements(program_.tensor(sum).shape), ranks);
+    blocks_.erase(program_.storage(codes));
+    blocks_.erase(program_.storage(sum));
   }
 
   const Program& program_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,7 +19,10 @@ namespace ztrain::program {
 
 class RowsCheck {
  public:
-  explicit RowsCheck(const Program& program) : program_(program) {}
+  explicit RowsCheck(const Program& program)
+      : program_(program), cut_by_ranks_(std::ranges::any_of(program.ops, [](const Op& op) {
+          return op.type == OwnRows::op || op.type == SumOfRanks::op;
+        })) {}
 
   /// Whether a shift moves a part of the rows of something, or to such a part.
   bool concerns(const Op& op) const { return is_part(op.inputs[0]) || is_part(op.outputs[0]); }
@@ -54,6 +58,10 @@ class RowsCheck {
     if (op.type != Linear::op && op.type != LinearGradInput::op) return "";
     const TensorId x = op.inputs[0], y = op.outputs[0];
     if (!is_part(x) && !is_part(y)) return "";
+    // A tile of a feed-forward (tiles/tile.hpp) has tensors of its own beside rows of whole ones. A Program
+    // whose communication is cut by ranks has no tiles.
+    const auto rows = [&](TensorId t) { return program_.tensor(t).shape[0]; };
+    if (!cut_by_ranks_ && is_part(x) != is_part(y) && rows(x) == rows(y)) return "";
     const std::int64_t own = program_.tensor(x).bytes();
     const auto parts = static_cast<int>(own > 0 ? program_.tensor(program_.storage(x)).bytes() / own : 0);
     if (parts > 0 && part_of(x, parts) >= 0 && part_of(x, parts) == part_of(y, parts)) return "";
@@ -103,6 +111,7 @@ class RowsCheck {
   }
 
   const Program& program_;
+  bool cut_by_ranks_;  ///< some products stand beside communication that goes part by part
   /// Whose part of a sum lies at these bytes of a tensor.
   std::map<std::pair<TensorId, std::int64_t>, int> givers_;
 };

@@ -8,6 +8,7 @@
 #include "base/shape.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/attention/record_ring.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/embedding/record.hpp"
 #include "kernels/experts/record.hpp"
@@ -123,6 +124,12 @@ std::string words_for(Spread spread) {
       return "rows for other ranks";
     case Spread::arrived:
       return "rows of other ranks";
+    case Spread::terms:
+      return "the codes of all terms of a shard's sum";
+    case Spread::node_terms:
+      return "the codes of the terms of a node's sum";
+    case Spread::node_sum:
+      return "a node's part of a sum";
     case Spread::unknown:
       return "nothing yet";
     case Spread::rows:
@@ -148,11 +155,31 @@ std::optional<std::vector<Spread>> outputs_of(const Op& op, const std::vector<Sp
   return equal ? std::optional(std::vector{Spread::equal}) : std::nullopt;
 }
 
+namespace {
+
+AxisSet axes_of(const Op& op) {
+  return op.type == SumCodes::op
+             ? AxisSet::from_bits(static_cast<std::uint32_t>(record_of<SumCodes>(op.attributes).axes))
+             : op.comm.axes;
+}
+
+}  // namespace
+
+bool spans(const Op& op, Axis axis) {
+  const AxisSet axes = axes_of(op);
+  return axes.contains(axis) || axes.contains_inner(axis) || axes.contains_outer(axis);
+}
+
 Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, bool flat,
                const std::string& what) {
   const auto wrong = [&](const char* does) {
     return Told{from, fmt::format("it {} {}, which is {}", does, what, words_for(from))};
   };
+  if (op.type == SumCodes::op) {
+    const bool of_node = axes_of(op).contains_inner(axis);
+    if (from != (of_node ? Spread::node_terms : Spread::terms)) return wrong("adds up codes of");
+    return {of_node ? Spread::node_sum : Spread::shard};
+  }
   switch (op.comm.kind) {
     case CommKind::all_gather: {
       const bool inner = axis == Axis::shard && !op.comm.axes.contains(axis) &&
@@ -168,6 +195,8 @@ Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, boo
     case CommKind::all_to_all:
       if (!flat && from == Spread::rows) return {Spread::columns};
       if (!flat && from == Spread::columns) return {Spread::rows};
+      if (flat && from == (op.comm.axes.contains_outer(axis) ? Spread::node_sum : Spread::sum))
+        return {op.comm.axes.contains_inner(axis) ? Spread::node_terms : Spread::terms};
       return wrong("exchanges tokens and columns of");
     case CommKind::all_to_all_rows:
       if (from == Spread::leaving) return {Spread::arrived};

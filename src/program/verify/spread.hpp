@@ -15,7 +15,9 @@ namespace ztrain::program {
 /// unknown: not written yet. equal: the same on every rank. sum: a term of a sum. rows, columns: split
 /// along dim 0 or 1. inner: split along dim 2. shard: a shard of a unit's flat range. inner_shard: a shard
 /// among the neighbours of MeshShape::inner alone. around: it is moving round the ranks (RingCheck).
-/// at_experts, leaving, arrived: Placement's routed, to_members and from_members.
+/// at_experts, leaving, arrived: Placement's routed, to_members and from_members. terms: codes of all terms
+/// of a sum, for this rank's shard. node_terms: codes of the terms of a node's sum, for the shards at its
+/// place in all nodes. node_sum: the sum of node_terms.
 enum class Spread : std::uint8_t {
   unknown,
   equal,
@@ -28,7 +30,10 @@ enum class Spread : std::uint8_t {
   around,
   at_experts,
   leaving,
-  arrived
+  arrived,
+  terms,
+  node_terms,
+  node_sum
 };
 
 /// By axis.
@@ -55,8 +60,8 @@ struct Told {
 /// single entry stands for all; a missing one is unknown. Returns nullopt if no way of the op takes them.
 std::optional<std::vector<Spread>> outputs_of(const Op& op, const std::vector<Spread>& given, Axis axis);
 
-/// Returns the spread after a collective over `axis`. what: the name of the value in messages; flat: the
-/// value is a unit's flat range.
+/// Returns the spread after a collective, or a sum of codes, over `axis`. what: the name of the value in
+/// messages; flat: the value is a unit's flat range.
 Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, bool flat,
                const std::string& what);
 
@@ -68,9 +73,8 @@ inline bool is_number(const Tensor& t) {
   return t.persistent && t.base == no_tensor && t.category == Category::scalar;
 }
 
-inline bool spans(const Op& op, Axis axis) {
-  return op.comm.axes.contains(axis) || op.comm.axes.contains_inner(axis);
-}
+/// Whether an op that communicates, or adds up what ranks gave, does so over the axis or a factor of it.
+bool spans(const Op& op, Axis axis);
 
 /// Returns how a message between stages says that its value is spread.
 Spreads said_by(const Op& message);

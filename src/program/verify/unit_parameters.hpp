@@ -7,21 +7,35 @@
 
 #include "base/error.hpp"
 #include "base/shape.hpp"
+#include "base/weight_form.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "kernels/elementwise/record.hpp"
+#include "kernels/fp8/record.hpp"
+#include "kernels/optimizer/record.hpp"
+#include "optim/ema.hpp"
 #include "program/ir/program.hpp"
 #include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 
 /// A tensor of fewer elements than its unit's flat range is this rank's shard of it.
+/// Codes have the shape [quanta, bytes of one].
 inline void mark_shards(const Program& program, const Tensor& tensor, Spreads& spreads) {
-  const std::int64_t all = program.unit_elements[at(tensor.unit)], own = elements(tensor.shape);
+  const std::int64_t all = program.unit_elements[at(tensor.unit)];
+  const std::int64_t own = tensor.shape.size() == 2 ? tensor.shape[0] * code_quantum : elements(tensor.shape);
   if (own == all) return;
   const AxisSet axes = program.unit_cuts[at(tensor.unit)].shard_axes;
   const bool inner = own * program.mesh.size(axes) != all;
   for (int a = 0; a < axis_count; ++a)
     if (const auto axis = static_cast<Axis>(a); program.mesh[axis] > 1 && axes.contains(axis))
       spreads[at(a)] = inner && axis == Axis::shard ? Spread::inner_shard : Spread::shard;
+}
+
+/// Whether an op writes a flat range from one, element by element.
+inline bool keeps_flat(const Op& op) {
+  return op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op ||
+         op.type == EncodeBlocks::op || op.type == DecodeBlocks::op ||
+         (op.type == OptimizerStep::op && record_of<OptimizerStep>(op.attributes).rule == optim::Ema::name);
 }
 
 class UnitParameters {

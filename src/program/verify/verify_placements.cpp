@@ -95,8 +95,8 @@ class Checker {
     if (op.type == ZeroGaps::op) return set(op.outputs[0], spread_of_stepped(program_, op));
     if (const std::string fault = stages_.follow(op); !fault.empty()) refuse(Axis::pipeline, fault);
     if (op.type == Add::op && is_flat(op.outputs[0])) return;  // the two stages' sums are spread alike
-    if (op.communicates()) return communicate(op);
-    if (op.type == OptimizerStep::op || op.type == SumSquares::op) return consume(op);
+    if (op.communicates() || op.type == SumCodes::op) return communicate(op);
+    if ((op.type == OptimizerStep::op && !keeps_flat(op)) || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op, Spread::rows);
     if (op.type == PreferenceReport::op) return count_losses(op, Spread::sum);
     if (op.type == Orthogonalise::op) return set(op.outputs[0], follow(op, orthogonalised));
@@ -106,8 +106,7 @@ class Checker {
     if (op.type == Fp8Largest::op) return note_largest(read_flat(op.inputs[0]), plain_of(op.outputs[0]));
     if (op.type == Fp8Scales::op) return make_scales(op);
     if (units_.carries_gradients(op)) return units_.carry_gradients(op, flat_);
-    if (is_flat(op.inputs[0]) && is_flat(op.outputs[0]) &&
-        (op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op))
+    if (is_flat(op.inputs[0]) && is_flat(op.outputs[0]) && keeps_flat(op))
       return write_flat(op.outputs[0], read_flat(op.inputs[0], op.outputs[0]));
     compute(op);
   }
@@ -275,15 +274,17 @@ class Checker {
     Flat flat = read_flat(from);
     const Tensor& base = program_.tensor(program_.storage(from));
     const UnitParameters::Range unit = units_.of(base.unit);
-    if (op.comm.kind != CommKind::all_gather)
-      reduced_[at(base.unit)] = reduced_[at(base.unit)] | op.comm.axes;
     for (std::size_t p = unit.begin; p < unit.end; ++p) {
       if (base.category == Category::gradient && !place(p).trainable) continue;
       const std::string what =
           fmt::format("{}{}", base.category == Category::gradient ? "the gradient of " : "", place(p).name);
       Spreads& spreads = flat[p - unit.begin];
-      for (const Axis axis : axes_)
-        if (spans(op, axis)) spreads[at(axis)] = converted(op, axis, spreads[at(axis)], what);
+      for (const Axis axis : axes_) {
+        if (!spans(op, axis)) continue;
+        const Spread now = spreads[at(axis)] = converted(op, axis, spreads[at(axis)], what);
+        if (op.comm.kind != CommKind::all_gather && (now == Spread::shard || now == Spread::equal))
+          reduced_[at(base.unit)] = reduced_[at(base.unit)] | axis;
+      }
       if (accumulates(op)) require_alike(p, spreads, flat_.at(program_.storage(to))[p - unit.begin]);
     }
     write_flat(to, flat);

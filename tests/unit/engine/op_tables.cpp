@@ -7,6 +7,7 @@
 #include "engine/kernel_table.hpp"
 #include "kernels/attention/record.hpp"
 #include "kernels/communication/record.hpp"
+#include "kernels/dequantize/record.hpp"
 #include "kernels/dispatch/record.hpp"
 #include "kernels/dropout/record.hpp"
 #include "kernels/elementwise/record.hpp"
@@ -60,11 +61,12 @@ TEST(OpTables, HaveOneRowForEachOpAndOneKernelForEachThatRuns) {
 TEST(OpTables, TellOfEachOpThatComputesHowItMayBeCut) {
   using namespace program;
   const std::set<std::string_view> by_itself{
-      AllGather::op,     ReduceScatter::op,   AllReduce::op,        AllToAll::op,     Shift::op,
-      AllToAllRows::op,  CountOverflows::op,  Broadcast::op,        Send::op,         Recv::op,
-      Release::op,       ZeroGaps::op,        SumSquares::op,       StepPartials::op, FinishStep::op,
-      OptimizerStep::op, Fp8Largest::op,      Fp8Scales::op,        Fp8Encode::op,    OwnRows::op,
-      SumOfRanks::op,    ExpertsPartials::op, PreferenceReport::op, Orthogonalise::op};
+      AllGather::op,        ReduceScatter::op,  AllReduce::op,  AllToAll::op,     Shift::op,
+      AllToAllRows::op,     CountOverflows::op, Broadcast::op,  Send::op,         Recv::op,
+      Release::op,          ZeroGaps::op,       SumSquares::op, StepPartials::op, FinishStep::op,
+      OptimizerStep::op,    Fp8Largest::op,     Fp8Scales::op,  Fp8Encode::op,    OwnRows::op,
+      EncodeBlocks::op,     DecodeBlocks::op,   SumCodes::op,   SumOfRanks::op,   ExpertsPartials::op,
+      PreferenceReport::op, Orthogonalise::op};
   // Ranks have equal operands, or the check refuses it.
   const std::set<std::string_view> of_equals{MoveBiases::op};
   // Of Programs that the check does not look at: generation.

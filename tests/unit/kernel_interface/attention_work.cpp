@@ -22,7 +22,7 @@ std::vector<AttentionWay> backward(const AttentionShape& s, DType type = DType::
 }
 
 /// 32 heads of 128 over 8 key-value heads.
-AttentionShape shape(std::int64_t tokens, std::int64_t sequence, std::int64_t documents, bool deterministic) {
+AttentionShape shape(std::int64_t tokens, std::int64_t sequence, std::int32_t documents, bool deterministic) {
   return {tokens, 32, 8, 128, 0, 0, sequence, documents, deterministic};
 }
 
@@ -122,7 +122,7 @@ void expect_sound(const AttentionShape& s, const AttentionWork& w, std::int64_t 
 TEST(AttentionWork, FitsWhatIsReserved) {
   for (const std::int64_t tokens : {200, 4096, 8192, 32768})
     for (const std::int64_t sequences_of : {0, 8, 200, 4096})
-      for (const std::int64_t documents_of : {0, 1, 2, 64})
+      for (const std::int32_t documents_of : {0, 1, 2, 64})
         for (const std::int64_t head_dim : {24, 64, 128, 256})
           for (const std::int64_t row : {std::int64_t{0}, 18 * head_dim})
             for (const bool deterministic : {true, false}) {

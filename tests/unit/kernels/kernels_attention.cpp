@@ -158,6 +158,37 @@ TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
   EXPECT_TRUE(same_bits(old_dk, new_dk));
 }
 
+/// Two sequences of a layout, whose documents end within blocks or with the sequence: layouts with holes,
+/// one that lacks all but the diagonal, and one whose blocks are two tiles.
+TYPED_TEST(Attention, LayoutsOfBlocksAgreeWithTheReference) {
+  using T = TypeParam;
+  struct Row {
+    AttentionShape heads;
+    std::vector<std::int64_t> layout, documents;
+  };
+  const Row rows[] = {{{0, 2, 1, 20}, {64, 256, 0b1, 0b11, 0b101, 0b1010}, {256}},
+                      {capped({0, 2, 1, 7}, 4), {64, 256, 0b1, 0b10, 0b110, 0b1001}, {256, 70, 2, 100}},
+                      {{0, 1, 1, 64}, {64, 192, 0b1, 0b10, 0b100}, {100, 92}},
+                      {{0, 1, 1, 8}, {128, 384, 0b1, 0b10, 0b101}, {384}}};
+  for (const Row& row : rows) {
+    AttentionShape s = row.heads;
+    s.tokens = 2 * row.layout[1];
+    s.layout = BlockLayout::of(row.layout);
+    SCOPED_TRACE(::testing::Message() << "heads of " << s.head_dim << ", blocks of " << row.layout[0]);
+    const AttentionCase<T> c(s, row.documents);
+    expect_reference(c, run(c));
+    if (this->HasFailure()) return;
+  }
+}
+
+TYPED_TEST(Attention, ALayoutOfAllBlocksChangesNoBit) {
+  const std::vector<std::int64_t> layout{64, 256, 0b1, 0b11, 0b111, 0b1111};
+  AttentionShape s{256, 4, 2, 20};
+  const auto without = run(AttentionCase<TypeParam>(s, {70}));
+  s.layout = BlockLayout::of(layout);
+  expect_same_bits(without, run(AttentionCase<TypeParam>(s, {70})));
+}
+
 TYPED_TEST(Attention, AllocatesNothing) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   run(AttentionCase<TypeParam>({130, 4, 2, 20}, {70}));

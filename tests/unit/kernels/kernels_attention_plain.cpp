@@ -189,7 +189,7 @@ TYPED_TEST(PreparedAttentionTest, AgreesWithTheReference) {
   const double forward = library ? library_error<T> : forward_error<T>;
   const double backward = library ? 2 * library_error<T> : backward_error<T>;
   for (const std::vector<int>& row : rows_of({3, 2, 2, 2})) {
-    const std::int64_t documents = std::array{2, 8, 0}.at(static_cast<std::size_t>(row[0]));
+    const std::int32_t documents = std::array{2, 8, 0}.at(static_cast<std::size_t>(row[0]));
     const std::int64_t head_dim = row[1] == 0 ? 64 : 128, window = row[2] == 0 ? 0 : 40;
     const bool deterministic = row[3] == 0;
     SCOPED_TRACE(::testing::Message() << "heads of " << head_dim << ", window " << window << ", documents "
@@ -221,7 +221,7 @@ TYPED_TEST(LongAttention, IsTheLibrarysAndAgreesWithTheReference) {
   using T = TypeParam;
   const bool library = build_target() == Target::cuda;
   for (const std::int64_t sequence : {1000, 2048})
-    for (const std::int64_t documents : {1, 8}) {
+    for (const std::int32_t documents : {1, 8}) {
       if (!library && sequence > 1000) continue;  // our own kernels know no other cases there
       SCOPED_TRACE(::testing::Message() << sequence << " tokens, at most " << documents << " documents");
       const AttentionShape s{sequence, 2, 1, 64, 0, 0, sequence, documents, false};

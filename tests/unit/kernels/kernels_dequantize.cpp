@@ -6,9 +6,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <utility>
 
+#include "base/error.hpp"
+#include "kernels/dequantize/block_codes.hpp"
 #include "kernels/dequantize/reference.hpp"
 #include "tests/support/kernel_arrays.hpp"
 #include "tests/support/test_exec.hpp"
@@ -166,6 +171,110 @@ TEST(Dequantize, DecodesColumns) {
         ASSERT_EQ(y[static_cast<std::size_t>(e + i)], one[static_cast<std::size_t>(i)]) << e + i;
     }
   }
+}
+
+/// Two quanta whose blocks differ in size: one of zeros, one of denormal numbers, and magnitudes from 1e-3 to
+/// 1e3.
+std::vector<double> weights_of_blocks() {
+  std::vector<double> x;
+  for (int i = 0; i < 512; ++i) {
+    const int block = i / 64;
+    const double size = block == 3 ? 0 : block == 5 ? 1e-41 : std::pow(10.0, block - 3);
+    x.push_back(size * std::sin(1.7 * i));
+  }
+  return x;
+}
+
+template <class T>
+struct BlockCodes : ::testing::Test {};
+TYPED_TEST_SUITE(BlockCodes, FloatTypes);
+
+TYPED_TEST(BlockCodes, AreTheReferenceAndNearTheWeights) {
+  using T = TypeParam;
+  const TestExec exec;
+  for (const std::int64_t bits : {8, 4}) {
+    SCOPED_TRACE(::testing::Message() << bits << " bits");
+    Array<T> x(512), y(512);
+    for (std::size_t i = 0; i < 512; ++i) x[i] = static_cast<T>(weights_of_blocks()[i]);
+    Array<std::uint8_t> codes(static_cast<std::size_t>(2 * coded_quantum_bytes(bits)));
+    encode_blocks<T>(*exec, bits, view(std::as_const(x)), {1, 0, 512}, codes.data());
+    decode_blocks<T>(*exec, bits, {codes.data()}, false, view(y));
+    const std::vector<double> kept(x.begin(), x.end());
+    const std::vector<double> expected = reference::round_in_blocks(bits, kept);
+    for (std::size_t i = 0; i < 512; ++i)  // scales are fp32
+      ASSERT_NEAR(static_cast<double>(y[i]), expected[i],
+                  (1.01 * rounding<T> + 3e-7) * std::abs(expected[i]) + 1e-38)
+          << i;
+    for (std::size_t b = 0; b < 8; ++b) {
+      double largest = 0;
+      for (std::size_t i = 64 * b; i < 64 * (b + 1); ++i) largest = std::max(largest, std::abs(kept[i]));
+      // Half a level, and the rounding to T; below 1e-38 nothing is promised.
+      const double bound = largest * (bits == 8 ? 0.5 / 127 : 0.5 / 7) * 1.001 + largest * 0.004 + 1e-38;
+      for (std::size_t i = 64 * b; i < 64 * (b + 1); ++i)
+        EXPECT_LE(std::abs(static_cast<double>(y[i]) - kept[i]), bound) << i;
+    }
+  }
+}
+
+/// Gradients of three ranks for six slots, of two nodes of three ranks: a part of each slot is encoded, and
+/// what all give to a slot is added in fp32.
+TYPED_TEST(BlockCodes, AreSummedInTheOrderOfRanks) {
+  using T = TypeParam;
+  const TestExec exec;
+  constexpr std::int64_t slots = 6, nodes = 2, slot = 1024, begin = 256, count = 512, ranks = 3;
+  for (const std::int64_t bits : {8, 4})
+    for (const bool accumulate : {false, true}) {
+      const auto own = static_cast<std::size_t>(slots * count / code_quantum * coded_quantum_bytes(bits));
+      Array<std::uint8_t> codes(ranks * own);
+      std::vector<std::vector<double>> said(slots, std::vector<double>(count, 0));  // by place in the codes
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        Array<T> x(slots * slot);
+        for (std::int64_t i = 0; i < slots * slot; ++i)
+          x[static_cast<std::size_t>(i)] = static_cast<T>(std::sin(0.7 * i + 11 * r) * (1 + i / 64 % 5));
+        encode_blocks<T>(*exec, bits, view(std::as_const(x)), {slots, begin, count, nodes},
+                         codes.data() + static_cast<std::size_t>(r) * own);
+        for (std::int64_t s = 0; s < slots; ++s) {
+          const std::int64_t from = s % nodes * (slots / nodes) + s / nodes;
+          const auto first = x.begin() + from * slot + begin;
+          const std::vector<double> part = reference::round_in_blocks(bits, {first, first + count});
+          for (std::size_t i = 0; i < part.size(); ++i) said[static_cast<std::size_t>(s)][i] += part[i];
+        }
+      }
+      Array<T> sums(slots * count);
+      for (T& sum : sums) sum = static_cast<T>(accumulate ? 2 : 9);
+      decode_blocks<T>(*exec, bits, {codes.data(), ranks}, accumulate, view(sums));
+      std::size_t halves = 0;  // what lies half between two codes may become either
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const double expected = said[i / count][i % count] + (accumulate ? 2 : 0);
+        const double apart = std::abs(static_cast<double>(sums[i]) - expected);
+        halves += apart > 1.01 * rounding<T> * std::abs(expected) + 1e-5 ? 1 : 0;
+        ASSERT_LE(apart, 5.1 / (bits == 8 ? 127 : 7) + 0.1) << i << " of " << bits << " bits";
+      }
+      EXPECT_LE(halves, sums.size() / 100) << bits << " bits";
+    }
+}
+
+TEST(BlockCodes, KeepWhatIsNotFinite) {
+  const TestExec exec;
+  for (const std::int64_t bits : {8, 4})
+    for (const float wrong : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      Array<float> x(256), y(256);
+      for (std::size_t i = 0; i < 256; ++i) x[i] = 1;
+      x[70] = wrong;
+      Array<std::uint8_t> codes(static_cast<std::size_t>(coded_quantum_bytes(bits)));
+      encode_blocks<float>(*exec, bits, view(std::as_const(x)), {1, 0, 256}, codes.data());
+      decode_blocks<float>(*exec, bits, {codes.data()}, false, view(y));
+      for (std::size_t i = 0; i < 256; ++i) EXPECT_EQ(std::isnan(y[i]), i / 64 == 1) << i;
+    }
+}
+
+TEST(BlockCodes, RefuseOtherBitsAndPartsOfQuanta) {
+  const TestExec exec;
+  const Array<float> x(300);
+  Array<std::uint8_t> codes(1000);
+  EXPECT_THROW(encode_blocks<float>(*exec, 8, view(x), {1, 0, 300}, codes.data()), Error);
+  EXPECT_THROW(encode_blocks<float>(*exec, 5, {x.data(), 256}, {1, 0, 256}, codes.data()), Error);
+  EXPECT_THROW(encode_blocks<float>(*exec, 8, {x.data(), 256}, {1, 256, 256}, codes.data()), Error);
 }
 
 }  // namespace

@@ -67,8 +67,10 @@ TEST(MeshArithmetic, AnyAxisMayBeCutIntoNeighbours) {
     MeshShape mesh = shape(1, 2, 1, 2, 1);
     mesh[axis] = 6;
     mesh.inner_of(axis) = 3;
-    const AxisSet near = AxisSet::inner(axis), far = AxisSet(axis);
+    const AxisSet near = AxisSet::inner(axis), far = AxisSet(axis), apart = AxisSet::outer(axis);
     EXPECT_EQ(mesh.size(near), 3);
+    EXPECT_EQ(mesh.size(apart), 2);
+    EXPECT_EQ(to_string(apart), std::string(name_of(axis)) + "_outer");
     EXPECT_EQ(to_string(near), std::string(name_of(axis)) + "_inner");
     for (int rank = 0; rank < mesh.ranks(); ++rank) {
       const Coordinate at(mesh, rank);
@@ -78,6 +80,12 @@ TEST(MeshArithmetic, AnyAxisMayBeCutIntoNeighbours) {
         if (Coordinate(mesh, member)[axis] / 3 == at[axis] / 3) neighbours.push_back(member);
       EXPECT_EQ(at.group(near), neighbours) << name_of(axis);
       EXPECT_EQ(at.group_id(near), neighbours.front());
+      std::vector<int> counterparts;
+      for (const int member : at.group(far))
+        if (Coordinate(mesh, member)[axis] % 3 == at[axis] % 3) counterparts.push_back(member);
+      EXPECT_EQ(at.group(apart), counterparts) << name_of(axis);
+      EXPECT_EQ(at.index_in(apart), at[axis] / 3);
+      EXPECT_EQ(at.group_id(apart), counterparts.front());
     }
   }
 }

@@ -11,7 +11,7 @@
 #include "program/ops/op_type.hpp"
 #include "program/passes/final_passes.hpp"
 #include "program/passes/offload.hpp"
-#include "program/passes/stays.hpp"
+#include "program/tiers/stays.hpp"
 #include "tests/support/small_job.hpp"
 
 namespace ztrain::program::offload_test {

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/dequantize/record.hpp"
 #include "kernels/elementwise/record.hpp"
 #include "kernels/optimizer/record.hpp"
 #include "kernels/step/record.hpp"
@@ -174,6 +175,41 @@ TEST(Reductions, OverOtherAxesThanTheUnitSaysAreRefused) {
     EXPECT_NE(said.find(fault.says), std::string::npos) << said;
     EXPECT_NE(said.find(fault.over), std::string::npos) << said;
   }
+}
+
+/// Two replicas of four shards on nodes of two ranks: codes go within nodes, and then between them. Planted:
+/// each exchange and each sum left out, or over other ranks.
+TEST(Reductions, AFaultInAnExchangeOfCodesIsRefused) {
+  JobSpec spec = spec_on(2, 4, find_strategy("FULL_SHARD"), 2);
+  spec.mesh.per_node = spec.mesh.inner_of(Axis::shard) = 2;
+  spec.sharding.reduce.code_bits = 4;
+  EXPECT_EQ(test::refusal([&] { verify_job(small_model(), spec); }), "");
+  const Program good = compile(small_model(), spec, 5).train();
+  const AxisSet near = inner_axes(state_axes), far = AxisSet::outer(Axis::shard);
+  int planted = 0;
+  for (std::size_t i = 0; i < good.ops.size(); ++i) {
+    const bool sums = good.ops[i].type == SumCodes::op;
+    if (!sums && good.ops[i].comm.kind != CommKind::all_to_all) continue;
+    const AxisSet now =
+        sums
+            ? AxisSet::from_bits(static_cast<std::uint32_t>(record_of<SumCodes>(good.ops[i].attributes).axes))
+            : good.ops[i].comm.axes;
+    ASSERT_TRUE(now == near || now == far) << to_string(now);
+    for (const AxisSet axes : {near, far, state_axes, AxisSet(Axis::replicate), AxisSet()}) {
+      if (axes == now) continue;
+      Program bad = good;
+      if (axes.empty())
+        bad.ops[i].type = "copy", bad.ops[i].comm = {};
+      else if (sums)
+        edit<SumCodes>(bad.ops[i].attributes, [&](SumCodes& sum) { sum.axes = axes.bits(); });
+      else
+        bad.ops[i].comm.axes = axes;
+      EXPECT_NE(test::refusal([&] { verify_placements(bad); }), "")
+          << describe(good, static_cast<OpId>(i)) << " over " << to_string(axes);
+      ++planted;
+    }
+  }
+  EXPECT_EQ(planted, 4 * 4 * 2 * static_cast<int>(good.units.size())) << "of each unit and micro-batch";
 }
 
 TEST(SecondaryShards, AreTheirRanksPartOfWhatTheNeighboursKeep) {
