@@ -51,7 +51,7 @@ struct EncodeBlock {
     // Below the least normal number a quotient has lost bits, and codes could exceed their range.
     const float exact = std::bit_cast<float>(largest) / levels, least = std::numeric_limits<float>::min();
     const float scale = exact < least ? least : exact;
-    blocks.scale_of(b) = finite ? scale : std::numeric_limits<float>::quiet_NaN();
+    blocks.scale_of(b) = scale;  // A scale that is not finite makes NaN of the codes 0.
     std::uint8_t* to = blocks.codes_of(b);
     const auto code = [&](std::int64_t i) {
       const float value = static_cast<float>(from[i]) / scale;

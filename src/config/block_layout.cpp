@@ -42,15 +42,10 @@ void add_windows(Bits& bits, std::int64_t local) {
   for (std::int64_t row = 0; row < bits.blocks(); ++row) bits.set(row, row / local * local, row + 1);
 }
 
-/// Later rows see the last blocks of each window. If the last window is not full, they stand where a full one
-/// has them, but not beyond the end of the sequence.
+/// The rows behind a window see its last blocks. A last window that is not full has no rows behind it.
 void add_ends_of_windows(Bits& bits, std::int64_t local, std::int64_t global) {
-  const std::int64_t blocks = bits.blocks();
-  for (std::int64_t window = 0; window < blocks; window += local) {
-    const std::int64_t begin = std::max<std::int64_t>(0, std::min(window + local, blocks) - global);
-    const std::int64_t first = window + local <= blocks ? begin : std::min(window + local - global, begin);
-    for (std::int64_t row = first; row < blocks; ++row) bits.set(row, first, first + global);
-  }
+  for (std::int64_t end = local; end < bits.blocks(); end += local)
+    for (std::int64_t row = end; row < bits.blocks(); ++row) bits.set(row, end - global, end);
 }
 
 /// Each row sees half of a window of `sliding` blocks before it.

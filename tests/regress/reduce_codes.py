@@ -102,6 +102,9 @@ class ReduceCodes(zt.Case):
             near, far = of("all_to_all", "shard_inner*ring*context", keys | NODES), of("all_to_all", "shard_outer", keys | NODES)
             self.assertEqual((near, far), (share * plain * 2 / 3, share * plain / 3), "one of two ranks, and one of two nodes")
         keys = {"sharding.reduce_codes": "int8", **NODES}
+        across = {"mesh.shard": 1, "mesh.context": 4}  # no part of shard is a node's ranks, so that codes go in one hop
+        plain = of("reduce_scatter", "shard*ring*context", across)
+        self.assertEqual(of("all_to_all", "shard*ring*context", keys | across), 8.5 / 32 * plain)
         record = [r for r in zt.metrics(self.train(4, "counted", keys)) if "bytes_sent" in r][0]
         self.assertEqual(sum(record["bytes_sent"].values()), self.plan(keys)["bytes"])
 

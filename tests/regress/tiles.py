@@ -66,26 +66,32 @@ class Tiles(zt.Case):
         found = zt.losses(self.train(1, "bf16", {**TILES, **half}))
         self.assert_close(zt.losses(self.train(1, "bf16_plain", half)), found, 5e-3)
 
-    def test_the_peak_falls(self):
-        def arena(tiles):
-            keys = {"recompute.tiles": tiles, "recompute.mode": "full", "batch.micro": 4, "model.intermediate_size": 4096}
-            result = zt.run(0, ["plan", self.deck, "--ranks", 1, "--json", *zt.words_of(keys)])
+    def test_plans(self):
+        """The peak falls, and the messages of parts have their own stream."""
+        def plan(ranks, keys):
+            result = zt.run(0, ["plan", self.deck, "--ranks", ranks, "--json", *zt.words_of(keys)])
             self.assertEqual(result.code, 0, str(result))
-            return json.loads(result.out)["memory"][0]["total"]["device"]
+            return json.loads(result.out)
 
-        self.assertLess(arena(8), 0.8 * arena(1))
+        large = {"recompute.mode": "full", "batch.micro": 4, "model.intermediate_size": 4096}
+        tiled, whole = (plan(1, {**large, "recompute.tiles": tiles})["memory"][0]["total"]["device"] for tiles in (8, 1))
+        self.assertLess(tiled, 0.8 * whole)
+        busy = plan(2, {**TILES, "mesh.shard": 1, "mesh.tensor": 2})["time"]["busy_seconds"]
+        self.assertIn("forward", busy["exchange"])
+        self.assertNotIn("forward", busy["reduce"])
 
     def test_refusals(self):
         experts = {"model.family": "mixtral", "model.num_experts": 4}
         cases = [
             ({"recompute.tiles": 7}, r"does not divide the 64 tokens .*nearest legal: 4"),
             (experts, r"dense feed-forwards only, and the model has 4 experts"),
+            ({"mesh.pipeline": 2, "pipeline.schedule": "zb-h1"}, r"needs a pipeline.schedule whose backward is one turn"),
             ({**ADAPTERS, "lora.dropout": 0.1, "lora.targets": ["gate_proj"]}, r"set lora.dropout = 0"),
             ({"precision.preset": "bf16", "precision.fp8": "tensorwise"}, r'nearest legal: precision.fp8 = "rowwise"'),
         ]
         for keys, pattern in cases:
             words = zt.words_of({**TILES, **keys})
-            self.assert_refused(zt.run(0, ["check", self.deck, "--ranks", 1, *words]), pattern)
+            self.assert_refused(zt.run(0, ["check", self.deck, "--ranks", 2, *words]), pattern)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ TEST(BlockLayouts, AreThoseOfTheirModes) {
   EXPECT_EQ(drawn("mode = 'fixed'\nnum_local_blocks = 3\nnum_global_blocks = 2", 5), "# ## ### .### .#### ");
   EXPECT_EQ(drawn("mode = 'fixed'\nnum_local_blocks = 3\nnum_global_blocks = 0", 5), "# ## ### ...# ...## ");
   EXPECT_EQ(drawn("mode = 'variable'\nnum_local_blocks = 2", 5), "# ## #.# #.## #...# ");
-  EXPECT_EQ(drawn("mode = 'bslongformer'\nnum_sliding_window_blocks = 3", 5), "# ## ### #.## #..## ");
+  EXPECT_EQ(drawn("mode = 'bslongformer'\nnum_sliding_window_blocks = 4", 5), "# ## ### #### #.### ");
   EXPECT_EQ(drawn("mode = 'bigbird'\nnum_sliding_window_blocks = 1\nnum_global_blocks = 2", 5),
             "# ## ### ##.# ##..# ");
 }
@@ -99,6 +99,9 @@ TEST(BlockLayouts, ThatDoNotFitTheDeckAreRefused) {
   EXPECT_NE(deck_error("[sparse_attention]\nmode = 'fixed'\n[model]\nfamily = 'mistral'\nsliding_window = 9",
                        {"--data.sequence=256"})
                 .find("both say which keys are attended to"),
+            std::string::npos);
+  EXPECT_NE(deck_error("[sparse_attention]\nmode = 'fixed'", {"--data.sequence=262208"})
+                .find("has 4097 blocks of sparse_attention.block = 64"),
             std::string::npos);
 }
 
