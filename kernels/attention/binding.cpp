@@ -245,6 +245,7 @@ Bound bind_attention_cached(const Binding& b) {
   return with_type(b.in(Op::query).dtype, [&]<class T>() {
     kernels::CachedAttentionInput<T> input;
     input.shape = program::attention_shape(b.in(Op::query).shape, b.record<Op>());
+    input.shape.layout = layout_of(b, b.record<Op>());
     input.q = in_matrix<T>(b, Op::query);
     input.k = in_matrix<T>(b, Op::k_cache);
     input.v = in_matrix<T>(b, Op::v_cache);

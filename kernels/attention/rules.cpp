@@ -1,4 +1,7 @@
 #include "kernels/attention/rules.hpp"
+
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "kernel_interface/attention_work.hpp"
 #include "kernels/attention/record.hpp"
@@ -49,12 +52,16 @@ double attention_flops(const Program& p, const Op& op) {
 double attention_grad_flops(const Program& p, const Op& op) {
   return 2.5 * attention_flops(p, op);
 }
-/// Over a full cache.
+/// Returns the operations over a full cache.
 double attention_cached_flops(const Program& p, const Op& op) {
-  const auto heads = static_cast<double>(record_of<AttentionCached>(op.attributes).kv_heads);
+  const auto attention = record_of<AttentionCached>(op.attributes);
   const TensorId q = op.inputs[AttentionCached::query];
-  const double capacity = dim(p, op.inputs[AttentionCached::k_cache], 0) / heads;
-  return 4 * dim(p, q, 0) * capacity * dim(p, q, 1);
+  const double capacity =
+      dim(p, op.inputs[AttentionCached::k_cache], 0) / static_cast<double>(attention.kv_heads);
+  const BlockLayout layout = BlockLayout::of(attention.layout);
+  const double keys =
+      layout.is_on() ? static_cast<double>(layout.keys_of_row(layout.blocks() - 1)) : capacity;
+  return 4 * dim(p, q, 0) * std::min(keys, capacity) * dim(p, q, 1);
 }
 
 std::int64_t attention_workspace(const Program& p, const Op& op) {

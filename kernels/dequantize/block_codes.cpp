@@ -11,7 +11,7 @@
 namespace ztrain::kernels {
 namespace {
 
-/// Where block b has its codes and its scale.
+/// Addresses of the codes and the scale of block b.
 template <class Byte>
 struct Blocks {
   Byte* codes;
@@ -34,8 +34,8 @@ constexpr std::uint32_t infinity_bits = 0x7f800000;
 template <class T>
 struct EncodeBlock {
   const T* x;
-  std::int64_t stride, each;  ///< elements between slots, and blocks of each
-  std::int64_t nodes, on_node;
+  std::int64_t stride, each;    ///< elements from one slot to the next, and blocks to encode of each slot
+  std::int64_t nodes, on_node;  ///< number of nodes, and slots of each
   Blocks<std::uint8_t> blocks;
 
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t b) const {
@@ -65,7 +65,7 @@ struct EncodeBlock {
   }
 };
 
-/// Adds what the codes of several ranks say of the same elements, in rank order.
+/// Decodes the same elements from the codes of several ranks and adds them up in rank order.
 template <class T>
 struct DecodeBlock {
   Blocks<const std::uint8_t> blocks;

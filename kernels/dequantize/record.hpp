@@ -54,9 +54,9 @@ struct Dequantize : QuantizedWeight {
   }
 };
 
-/// values [N S] -> codes [N n / code_quantum, coded_quantum_bytes(bits)]: of the elements [begin, begin + n)
-/// of each of N slots, whole quanta. Slots are of ranks, node by node; codes are written in the order [rank
-/// of a node, node].
+/// values [N S] -> codes [N n / code_quantum, coded_quantum_bytes(bits)]: encodes elements [begin, begin + n)
+/// of each of N slots of S elements; begin and n are whole quanta. Each rank has a slot, node by node. Codes
+/// are written in the order [rank of a node, node].
 struct EncodeBlocks {
   static constexpr std::string_view op = "encode_blocks";
   enum In : std::size_t { values };
@@ -69,7 +69,7 @@ struct EncodeBlocks {
                       Unusual{"begin", &EncodeBlocks::begin}, Unusual{"nodes", &EncodeBlocks::nodes}};
   }
 };
-/// codes -> values.
+/// codes [n / code_quantum, coded_quantum_bytes(bits)] -> values [n].
 struct DecodeBlocks {
   static constexpr std::string_view op = "decode_blocks";
   enum In : std::size_t { codes };
@@ -78,7 +78,7 @@ struct DecodeBlocks {
   std::int64_t bits = 8;
   static constexpr auto fields() { return std::tuple{Given{"bits", &DecodeBlocks::bits}}; }
 };
-/// codes -> values [n]: adds what the ranks of the axes gave to the same n elements, in the order of ranks.
+/// codes of n elements from each rank of the axes, (values) -> values [n]: decodes and adds up in rank order.
 struct SumCodes {
   static constexpr std::string_view op = "sum_codes";
   enum In : std::size_t { codes };

@@ -41,7 +41,7 @@ inline std::vector<double> dequantize(WeightForm form, const std::vector<std::ui
   return weight;
 }
 
-/// What the codes of whole quanta say (kernels/dequantize/block_codes.hpp).
+/// Returns the values that the codes of whole quanta stand for (kernels/dequantize/block_codes.hpp).
 inline std::vector<double> round_in_blocks(std::int64_t bits, const std::vector<double>& weights) {
   std::vector<double> rounded;
   for (std::size_t i = 0; i < weights.size(); ++i) {

@@ -44,7 +44,7 @@ struct ByteBlock {
   }
 };
 
-/// What codes are made of, and where they go. transposed [cols, rows] where it is asked for.
+/// Values to encode, and where their codes go. transposed is [cols, rows] if it is asked for.
 template <class Code>
 struct Fp8Target {
   const bf16* x;  ///< [rows, cols]

@@ -17,7 +17,7 @@
 
 namespace ztrain::kernels::half {
 
-/// What products of bf16 tiles are formed by.
+/// Part of the processor that forms products of bf16 tiles.
 enum class Unit : std::uint8_t { vectors, tiles };
 
 /// Rows of a left factor, and columns and pairs of rows of a right one: multiples of it.
@@ -32,7 +32,7 @@ inline Pair* words(bf16* tile) {
   return reinterpret_cast<Pair*>(tile);
 }
 
-/// What the tile registers hold, set for as long as this lives: eight of 16 rows of 64 bytes. The operating
+/// Sets up the tile registers, eight of 16 rows of 64 bytes, for as long as this object lives. The operating
 /// system has let the process use them.
 class TileRegisters {
  public:
@@ -174,7 +174,7 @@ inline void product_within(Unit unit, int rows, const Product& p, const PartOf& 
   }
 }
 
-/// Of 16 pairs of elements.
+/// Returns 16 pairs of elements.
 inline __m512i pairs_of(__m256bh low, __m256bh high) {
   const __m512i a = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(low));
   const __m512i b = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(high));

@@ -91,7 +91,7 @@ struct Span {
   int begin, end;
 };
 
-/// What a strip of rows needs.
+/// The part of the right factor that a strip of rows needs.
 struct Part {
   Span cols, depth;
 };

@@ -101,7 +101,8 @@ Bound ahead_on_host(const Binding& b, const OptimizerStep& record,
 
 Bound bind_optimizer_step(const Binding& b) {
   const auto record = b.record<OptimizerStep>();
-  const optim::Settings settings{record.beta1, record.beta2, record.eps, record.momentum, record.nesterov};
+  const optim::Settings settings{
+      record.beta1, record.beta2, record.eps, record.momentum, record.nesterov, 0, record.freeze_step};
   const auto states = optim::find(record.rule).states(settings);
   const std::size_t first = record.master ? 2 : 1;
   const std::size_t outputs =

@@ -1,5 +1,5 @@
 #pragma once
-// What a step of a rule on flat arrays is made of: the combinations of types that there are kernels for, and
+// Parts of a step of a rule on flat arrays: the combinations of types that there are kernels for, and
 // arrays of these types. The host's loops (host) and the threads of GPUs (optimizer_quanta.hpp) work
 // on the same. Included by kernel sources only.
 
@@ -30,7 +30,7 @@ struct OptimizerTypesOf {
   static constexpr bool master = !std::is_same_v<P, W>;
 };
 
-/// All of them.
+/// All legal combinations.
 using Combinations = std::tuple<OptimizerTypesOf<float, float, float>,
                                 OptimizerTypesOf<double, double, double>, OptimizerTypesOf<bf16, bf16, bf16>,
                                 OptimizerTypesOf<bf16, bf16, float>, OptimizerTypesOf<bf16, float, bf16>,
@@ -43,14 +43,14 @@ concept Averages = requires {
   Rule::averages;
 };
 
-/// Whether a rule steps with a combination. Averages have no master and are as wide as sums. They alone have
-/// bf16 in place of gradients beside fp32 values.
+/// Whether a rule steps with a combination. Averages have no master and are as wide as sums. Only for them is
+/// the combination of fp32 values with bf16 gradients, whose place the parameters take.
 template <class Rule, class T>
 constexpr bool steps_types = Averages<Rule> ? !T::master && sizeof(typename T::W) >= sizeof(float)
                                             : !std::is_same_v<T, OptimizerTypesOf<float, float, bf16>>;
 
-/// What a block's loops touch, from its first element: `stepped` is the master, or the parameter itself where
-/// there is none; `copy` is then null.
+/// Arrays that a block's loops touch, from its first element. `stepped` is the master, or the parameter
+/// itself where there is none; `copy` is then null.
 template <class P, class W, class G>
 struct BlockArrays {
   P* copy;
@@ -105,7 +105,7 @@ struct CodedStates {
   }
 };
 
-/// What a step reads and writes, from the arrays' first elements.
+/// Arrays that a step reads and writes, from their first elements.
 template <class Rule, class Types, class StatesOf>
 struct StepData {
   using T = Types;
@@ -151,7 +151,7 @@ inline std::vector<std::int64_t> first_blocks(const std::vector<OptimizerPiece>&
   return first;
 }
 
-/// What a step is asked to be. Throws Error where it cannot be made, whatever its types: see
+/// Request for a step. Throws Error if the step cannot be made, whatever its types: see
 /// make_optimizer_step.
 struct StepRequest {
   std::string_view rule;

@@ -39,6 +39,7 @@ struct OptimizerStep {
   /// The pieces of a parameter that has a master are written whatever they were: also where no step is taken.
   bool whole = false;
   std::string ahead;  ///< "", or of a step ahead of the norm: which of the two ops it is, takes or settles
+  std::int64_t freeze_step = 0;
   std::int64_t seed = 0;
   std::vector<SteppedPiece> pieces;
   std::vector<double> lr_scales, weight_decays;  ///< by group
@@ -54,6 +55,7 @@ struct OptimizerStep {
                       Given{"stochastic", &S::stochastic},
                       Unusual{"whole", &S::whole},
                       Unusual{"ahead", &S::ahead},
+                      Unusual{"freeze_step", &S::freeze_step},
                       Given{"seed", &S::seed},
                       Given{"pieces", &S::pieces},
                       Given{"lr_scales", &S::lr_scales},

@@ -28,6 +28,15 @@ inline void adam_moments(OptimizerElement& e, double g, const StepScalars& s, co
   e.value -= lr / s.bias_correction1 * m / denominator;
 }
 
+/// After its warm-up the second moment stays as it is, and what has none does not move.
+inline void frozen_adam(OptimizerElement& e, double g, const StepScalars& s, const optim::Settings& o,
+                        double lr) {
+  double& m = e.states[0];
+  const double v = e.states[1], corrected = v / (1 - std::pow(o.beta2, static_cast<double>(o.freeze_step)));
+  m = v == 0 ? 0 : o.beta1 * m + (1 - o.beta1) * g;
+  if (v != 0) e.value -= lr / s.bias_correction1 * m / (std::sqrt(corrected) + o.eps);
+}
+
 inline void sgd(OptimizerElement& e, double g, const optim::Settings& o, double lr) {
   if (o.momentum == 0) {
     e.value -= lr * g;
@@ -60,6 +69,12 @@ inline void optimizer_step(std::string_view rule, OptimizerElement& e, double gr
   if (rule == "adamw") {
     e.value *= 1 - lr * group.weight_decay;
     adam_moments(e, g, s, o, lr);
+  } else if (rule == "onebit_adam") {
+    e.value *= 1 - lr * group.weight_decay;
+    if (s.optimizer_step < static_cast<double>(o.freeze_step))
+      adam_moments(e, g, s, o, lr);
+    else
+      frozen_adam(e, gradient * s.unclipped_multiplier(), s, o, lr);
   } else if (rule == "adam") {
     adam_moments(e, g + group.weight_decay * e.value, s, o, lr);
   } else if (rule == "sgd") {
@@ -70,6 +85,8 @@ inline void optimizer_step(std::string_view rule, OptimizerElement& e, double gr
     muon(e, g, o);
   } else if (rule == "muon_move") {  // the gradient is the orthogonalised update
     e.value = (1 - lr * group.weight_decay) * e.value - lr * gradient;
+  } else if (rule == "ema") {  // the gradient is the parameter that is averaged
+    e.value = o.momentum * e.value + (1 - o.momentum) * gradient;
   } else {
     throw std::logic_error("no reference for this rule");
   }

@@ -18,23 +18,23 @@ struct KeptArray {
   std::int64_t granule = 1;  ///< elements that share an item
 };
 
-/// The blocks are those of HostOptimizerStep, and threads may share them in the same way.
+/// A step of the host in two parts, `take` and `settle`. Threads may share its blocks as HostOptimizerStep's.
 class StepAhead {
  public:
-  /// elements: of the arrays, all of which are kept. Throws Error unless the pieces lie one after another.
+  /// elements: of each array, and of its copy. Throws Error unless the pieces lie one after another.
   StepAhead(std::shared_ptr<HostOptimizerStep> step, std::vector<KeptArray> kept,
             std::vector<OptimizerPiece> pieces, std::int64_t elements);
 
   std::int64_t blocks() const { return step_->blocks(); }
-  /// Keeps blocks [begin, end) and the padding behind them, and steps them as if nothing were clipped. Of the
-  /// scalars all is known but the norm.
+  /// Copies blocks [begin, end) and the padding after them, and steps them as if nothing were clipped. The
+  /// scalars are complete but for the norm.
   void take(std::int64_t begin, std::int64_t end, StepScalars scalars) const;
-  /// With the scalars of the whole step: if the steps of `take` do not stand, restores the blocks and steps
-  /// them as the scalars say, if at all.
+  /// Lets the steps of `take` stand if the norm clipped nothing. Otherwise restores the blocks and, unless
+  /// the step is skipped, steps them as the complete scalars say.
   void settle(std::int64_t begin, std::int64_t end, const StepScalars& scalars) const;
 
  private:
-  /// Returns where what belongs to a block begins: its first element, or the array's for the first block.
+  /// Returns the first element to copy with a block: the block's own, or 0 for the first block.
   std::int64_t begin_of(std::int64_t block) const;
   /// Calls copy(array, first byte, bytes) for each array that is kept.
   template <class Copy>
@@ -43,7 +43,7 @@ class StepAhead {
   std::shared_ptr<HostOptimizerStep> step_;
   std::vector<KeptArray> kept_;
   std::vector<OptimizerPiece> pieces_;
-  std::vector<std::int64_t> first_blocks_;  ///< by piece, and of all
+  std::vector<std::int64_t> first_blocks_;  ///< number of blocks before each piece, and of all blocks
   std::int64_t elements_;
 };
 

@@ -39,7 +39,7 @@ ZTRAIN_FUNCTION void draw(const RandomStream& stream, std::int64_t group, std::u
     }
 }
 
-/// Those of one element of the parameter: what draw gives it.
+/// Returns the random bits of one element of the parameter, as draw gives them.
 ZTRAIN_FUNCTION std::uint32_t draw_one(const RandomStream& stream, std::int64_t logical) {
   const std::int64_t at = logical % draw_group, half = at / draw_lanes;
   const auto block = static_cast<std::uint64_t>(logical / draw_group * draw_lanes + at % draw_lanes);

@@ -24,24 +24,53 @@ void for_items(Exec& exec, std::int64_t count, const Item& item) {
       });
 }
 
+/// Calls stretch(i, n) for elements i to i + n - 1 of [0, count). A stretch ends before the next element
+/// whose first + i is a multiple of `run`, so that one division serves all of its elements.
+template <class Stretch>
+void for_stretches(Exec& exec, std::int64_t count, std::int64_t first, std::int64_t run,
+                   const Stretch& stretch) {
+  for_rows(
+      exec, ceil_div(count, each), KOKKOS_LAMBDA(const std::int64_t block) {
+        const std::int64_t begin = block * each, end = begin + each < count ? begin + each : count;
+        for (std::int64_t i = begin; i < end;) {
+          const std::int64_t left = run - (first + i) % run, n = left < end - i ? left : end - i;
+          stretch(i, n);
+          i += n;
+        }
+      });
+}
+
 /// The place in the matrix of an element of a piece.
 KOKKOS_INLINE_FUNCTION std::int64_t place_of(const MatrixPiece& piece, std::int64_t i) {
   const std::int64_t e = piece.first + i;
   return e / piece.run * piece.stride + piece.offset + e % piece.run;
 }
 
+/// Returns the number of elements after which a piece goes on elsewhere in the matrix.
+std::int64_t run_of(const MatrixPiece& piece) {
+  return piece.run == piece.stride ? piece.first + piece.count : piece.run;
+}
+
 template <class T>
 void take(Exec& exec, const MatrixPiece& piece, const T* from, T* matrix) {
-  for_items(
-      exec, piece.count,
-      KOKKOS_LAMBDA(const std::int64_t i) { matrix[place_of(piece, i)] = from[piece.begin + i]; });
+  for_stretches(
+      exec, piece.count, piece.first, run_of(piece),
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t n) {
+        const T* const a = from + piece.begin + i;
+        T* const b = matrix + place_of(piece, i);
+        for (std::int64_t k = 0; k < n; ++k) b[k] = a[k];
+      });
 }
 
 template <class T>
 void give(Exec& exec, const MatrixPiece& piece, const T* matrix, T* to) {
-  for_items(
-      exec, piece.count,
-      KOKKOS_LAMBDA(const std::int64_t i) { to[piece.begin + i] = matrix[place_of(piece, i)]; });
+  for_stretches(
+      exec, piece.count, piece.first, run_of(piece),
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t n) {
+        const T* const a = matrix + place_of(piece, i);
+        T* const b = to + piece.begin + i;
+        for (std::int64_t k = 0; k < n; ++k) b[k] = a[k];
+      });
 }
 
 template <class T>
@@ -109,12 +138,18 @@ void normalise(Exec& exec, T* x, std::int64_t rows, std::int64_t cols, acc_t<T>*
 /// square = a I + b gram + c square.
 template <class T>
 void polynomial(Exec& exec, const T* gram, T* square, std::int64_t dim) {
-  for_items(
-      exec, dim * dim, KOKKOS_LAMBDA(const std::int64_t i) {
+  for_stretches(
+      exec, dim * dim, 0, dim, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t n) {
         using A = acc_t<T>;
-        const A diagonal = i % dim == i / dim ? static_cast<A>(orthogonal_a) : A(0);
-        square[i] = static_cast<T>(diagonal + static_cast<A>(orthogonal_b) * load(gram[i]) +
-                                   static_cast<A>(orthogonal_c) * load(square[i]));
+        constexpr A b = static_cast<A>(orthogonal_b), c = static_cast<A>(orthogonal_c);
+        const std::int64_t diagonal = i / dim - i % dim;  // of the row, from i on
+        const A on =
+            diagonal >= 0 && diagonal < n
+                ? static_cast<A>(orthogonal_a) + b * load(gram[i + diagonal]) + c * load(square[i + diagonal])
+                : A(0);
+        for (std::int64_t k = i; k < i + n; ++k)
+          square[k] = static_cast<T>(b * load(gram[k]) + c * load(square[k]));
+        if (diagonal >= 0 && diagonal < n) square[i + diagonal] = static_cast<T>(on);
       });
 }
 

@@ -11,14 +11,18 @@
 
 namespace ztrain::program {
 
-/// gradient [S] -> norm ExactSum, workspace: of the pieces, which are what this rank speaks for.
+/// gradient [S] -> norm ExactSum, workspace: of the pieces, which are what this rank speaks for. of_terms: of
+/// all of a term of a sum, of which no more is asked than whether it is finite.
 struct SumSquares {
   static constexpr std::string_view op = "sum_squares";
   enum In : std::size_t { gradient };
   enum Out : std::size_t { norm, workspace };
   static constexpr Count reads = 1, writes = 2;
   std::vector<Elements> pieces;
-  static constexpr auto fields() { return std::tuple{Given{"pieces", &SumSquares::pieces}}; }
+  bool of_terms = false;
+  static constexpr auto fields() {
+    return std::tuple{Given{"pieces", &SumSquares::pieces}, Unusual{"of_terms", &SumSquares::of_terms}};
+  }
 };
 /// losses fp64 [n, 2]..., norms ExactSum... -> partials StepPartial.
 struct StepPartials {

@@ -60,6 +60,8 @@ void check_memory(telemetry::Console& console, plan::Question question, const pl
     if (here.in_group) bound = memory::of_control_group;
   }
   const plan::Cost cost = plan::cost_of(question, {}, {.detail = plan::Detail::memory, .proven = false});
+  if (const std::string attention = config::attention_summary(cost.deck); !attention.empty())
+    console.print(fmt::format("attention: {}\n", attention));
   console.print(fmt::format("checkpoints: {}\n", config::saving_summary(cost.deck, cost.checkpoint_bytes)));
   const plan::Verdict v = verdict_of(cost);
   const auto of = [](double needed, double limit) {

@@ -85,8 +85,8 @@ void run(const Invocation& call, const GenerateArguments& a) {
     printer.end();
     ++options.stream;
     if (end == generate::End::full)
-      console.print_error(fmt::format("the context of {} tokens is full ({}): --max-length allows for more\n",
-                                      r.generator.capacity, r.capacity_from));
+      console.print_error(
+          fmt::format("the context of {} tokens is full {}\n", r.generator.capacity, r.capacity_from));
   };
   for (const Tokens& prompt : r.prompts) go_on(prompt);
   for (Tokens prompt; a.follow && !(prompt = next_prompt(session, r)).empty();) go_on(prompt);

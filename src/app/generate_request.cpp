@@ -13,8 +13,10 @@
 #include "base/plain_text.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/block_layout.hpp"
 #include "data/tokens/token_source.hpp"
 #include "files/file.hpp"
+#include "job/progress.hpp"
 #include "kernel_interface/target.hpp"
 #include "model/tensor_plan.hpp"
 
@@ -99,14 +101,22 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
   job::Context context =
       a.max_length > 0 ? job::Context{a.max_length, "--max-length"} : job::context_of(r.source);
   const config::Model& m = r.source.deck.model;
-  const bool table = config::find_architecture(m.family).style.learned_positions;
-  if (table && m.max_position_embeddings < context.positions)
-    context = {m.max_position_embeddings, "the rows of its table of positions"};
+  bool ends = false;  // whether the model itself allows for no more
+  const auto end_at = [&](std::int64_t positions, const char* from) {
+    ends = ends || positions <= context.positions;
+    if (positions < context.positions) context = {positions, from};
+  };
+  if (config::find_architecture(m.family).style.learned_positions)
+    end_at(m.max_position_embeddings, "the rows of its table of positions");
+  if (const config::SparseAttention& sparse = r.source.deck.sparse_attention; sparse.is_on()) {
+    job::require_same_blocks(r.source.attention_blocks, r.source.deck, r.source.folder);
+    end_at(config::longest_sequence(sparse), "the rows of its sparse_attention");
+  }
   REQUIRE(context.positions > 0, "{} does not say how many tokens the model was made for: give --max-length",
           r.source.folder);
   const auto longer = [](const Tokens& x, const Tokens& y) { return x.size() < y.size(); };
   const auto longest = std::ssize(*std::max_element(r.prompts.begin(), r.prompts.end(), longer));
-  REQUIRE(!table || longest <= context.positions,
+  REQUIRE(!ends || longest <= context.positions,
           "a prompt has {} tokens, more than the {} of the model's context ({}): shorten it", longest,
           context.positions, context.from);
   REQUIRE(longest <= context.positions,
@@ -117,7 +127,7 @@ void set_capacity(const GenerateArguments& a, GenerateRequest& r) {
   if (a.follow)  // prompts that follow may be longer
     r.generator.capacity = std::max(
         r.generator.capacity, a.max_length > 0 ? context.positions : std::min(following, context.positions));
-  r.capacity_from = context.from;
+  r.capacity_from = fmt::format("({}){}", context.from, ends ? "" : ": --max-length allows for more");
 }
 
 std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {

@@ -32,7 +32,7 @@ struct GenerateRequest {
   std::vector<Tokens> prompts;
   generate::GeneratorOptions generator;
   generate::GenerateOptions options;
-  std::string capacity_from;  ///< source of the capacity, for messages
+  std::string capacity_from;  ///< for messages: where the capacity comes from, and how to raise it
 };
 
 /// Collective. Returns rank 0's request on every rank. Throws AgreedError if the model or a prompt is not

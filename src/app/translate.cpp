@@ -42,9 +42,12 @@ void run_translation(const Invocation& call, const TranslateArguments& a) {
   if (a.markdown) return call.console.print(translate::names_markdown());
   REQUIRE(!a.request.files.empty(), "name the files to translate; --help says which");
   if (a.deepspeed || a.accelerate) return translate_back(call, a);
-  give(call, a, translate::deck_text(translate::translate(a.request)));
-  if (!a.to.empty())
-    call.console.print(fmt::format("{0}: `ztrain check {0} --without-files` checks it\n", a.to));
+  const translate::Translation made = translate::translate(a.request);
+  give(call, a, translate::deck_text(made));
+  if (a.to.empty()) return;
+  if (const std::string counts = translate::counts_text(made); !counts.empty())
+    call.console.print(fmt::format("{0}: {1}: see the end of {0}\n", a.to, counts));
+  call.console.print(fmt::format("{0}: `ztrain check {0} --without-files` checks it\n", a.to));
 }
 
 }  // namespace

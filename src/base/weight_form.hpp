@@ -15,11 +15,14 @@ inline constexpr std::int64_t nested_block = 256;                        ///< sc
 inline constexpr std::int64_t scale_group = nested_block * scale_block;  ///< elements of these
 inline constexpr std::int64_t blocks_per_quantum = code_quantum / scale_block;
 
-/// Returns the bytes of a quantum of weights in codes of 4 or 8 bits: the codes, and behind them the fp32
+/// Returns the bytes of a quantum of weights in codes of 4 or 8 bits: the codes, then the fp32
 /// scales of its blocks.
 constexpr std::int64_t coded_quantum_bytes(std::int64_t bits) {
   return code_quantum * bits / 8 + blocks_per_quantum * 4;
 }
+
+/// Bytes of a quantum of signs: a bit for each element, and behind them an fp32 scale.
+inline constexpr std::int64_t sign_quantum_bytes = code_quantum / 8 + 4;
 
 /// Which elements of a matrix a rank has: element e of its part is element (e / run) * stride + offset +
 /// e % run of the whole, whose rows have so many columns.

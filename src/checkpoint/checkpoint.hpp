@@ -36,6 +36,9 @@ struct StateShard {
   /// saving copy a few MiB of it at a time on the host; a parameter that is cut otherwise than it was written
   /// is copied whole.
   memory::Provider* memory = nullptr;
+  /// Whether each of the ranks that hold copies of this shard has values of its own (optim::StateInfo). Each
+  /// saves them, as a state with copy_name.
+  bool of_each_copy = false;
 };
 
 /// Way in which verified blocks come from the disk. With `past`, blocks of files that are not in the page
@@ -142,6 +145,12 @@ struct LoadOptions {
   Progress progress = {};  ///< bytes of this rank's memory so far; the caller's thread calls it
 };
 
+/// Result of a load.
+struct Loaded {
+  bool has_all = true;           ///< whether the checkpoint holds all weights; the same on all ranks
+  std::set<std::string> anew{};  ///< states of each copy of which something on this rank became zero
+};
+
 /// Fills `states` from the checkpoint at path; padding becomes zero. Weights that are elsewhere stay as they
 /// are. Not collective: each rank calls it for
 /// its Place. Reads the index, and of the shard files the bytes that it needs (rounded out to checksum blocks
@@ -153,9 +162,10 @@ struct LoadOptions {
 /// the states differ, the Error lists those of both sides (options.others). After an Error `states` holds a
 /// mixture.
 ///
-/// Returns whether the checkpoint holds all weights. If frozen ones are elsewhere (frozen_key), leaves the
-/// shards of their units as they are, which must have no others. Every rank gets the same answer.
-bool load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
-          const LoadOptions& options = {});
+/// If frozen weights are elsewhere (frozen_key), leaves the shards of their units as they are, which must
+/// have no others. A state of each copy becomes zero for parameters of which the checkpoint holds it of
+/// another number of copies, or not at all; such states that are not wanted are left.
+Loaded load(const std::filesystem::path& path, const Place& place, std::span<const StateShard> states,
+            const LoadOptions& options = {});
 
 }  // namespace ztrain::checkpoint

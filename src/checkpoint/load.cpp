@@ -84,10 +84,12 @@ class Loader {
   /// alone.
   void require_states(std::span<const StateShard> shards, OtherStates others) const {
     std::set<std::string> wanted, held;
-    for (const StateShard& s : shards) wanted.insert(s.state);
+    for (const StateShard& s : shards)
+      if (!s.of_each_copy) wanted.insert(s.state);
     const auto& states = reader_.catalog().states;
     for (std::int64_t s = 0; s < std::ssize(states); ++s)
-      if (is_held_of_rank(s)) held.insert(states[static_cast<std::size_t>(s)].name);
+      if (const std::string& name = states[at(s)].name; copy_in(name) < 0 && is_held_of_rank(s))
+        held.insert(name);
     const bool has_all = std::ranges::includes(held, wanted);
     const bool has_others = !wanted.empty() && held.size() > wanted.size();
     REQUIRE(has_all && (others == OtherStates::skip || !has_others),
@@ -95,8 +97,8 @@ class Loader {
             fmt::join(wanted, ", "), same_optimizer, advice);
   }
 
-  bool holds_all() const {
-    return std::ranges::none_of(reader_.catalog().parameters, &ParameterEntry::elsewhere);
+  Loaded result() const {
+    return {std::ranges::none_of(reader_.catalog().parameters, &ParameterEntry::elsewhere), anew_};
   }
 
   /// Returns whether the weights of a unit are elsewhere.
@@ -184,13 +186,33 @@ class Loader {
     return true;
   }
 
-  /// Cuts a shard into pieces. Sets the bytes between them to zero.
-  std::vector<Cut> cut(const StateShard& shard, const HostWindow& window, std::vector<Part>& parts) const {
+  /// Returns the number of the state in which the checkpoint has this rank's items of a parameter, or that of
+  /// no state: it holds them of another number of copies, or of none.
+  std::int64_t state_of(const StateShard& shard, const ParameterShape& parameter) const {
+    const auto& states = reader_.catalog().states;
+    std::string name = shard.state;
+    if (shard.of_each_copy) {
+      const AxisSet axes = values_over(place_.layout->unit(shard.unit).shard_axes, parameter.slice);
+      const ParameterEntry& written = reader_.catalog().parameters[at(numbers_.at(parameter.name))];
+      if (written.copies != place_.at.mesh().size(axes)) return std::ssize(states);
+      name = copy_name(shard.state, place_.at.index_in(axes));
+    }
+    return std::ranges::find(states, name, &StateEntry::name) - states.begin();
+  }
+
+  /// Cuts a shard into pieces. Sets the bytes between them, and pieces of states of each copy that the
+  /// checkpoint does not have, to zero.
+  std::vector<Cut> cut(const StateShard& shard, const HostWindow& window, std::vector<Part>& parts) {
     const FlatUnit& unit = place_.layout->unit(shard.unit);
     const std::int64_t begin = unit.shard_begin(place_.at), size = size_of(shard.dtype);
     std::vector<Cut> cuts;
     std::int64_t filled = 0;
     for (const Piece& piece : place_.layout->pieces(shard.unit, place_.at)) {
+      if (shard.of_each_copy && state_of(shard, place_.layout->parameters()[ztrain::at(piece.parameter)]) ==
+                                    std::ssize(reader_.catalog().states)) {
+        anew_.insert(shard.state);
+        continue;
+      }
       const std::int64_t at = (piece.flat_begin - begin) / shard.granule * size;
       window.zero(filled, at);
       cuts.push_back(cut(piece, shard, at, parts));
@@ -204,12 +226,10 @@ class Loader {
   /// checkpoint_part bytes as written and in memory. Other pieces have runs in many places, and stay whole.
   /// begin counts bytes of the shard before the piece.
   Cut cut(const Piece& piece, const StateShard& shard, std::int64_t begin, std::vector<Part>& parts) const {
-    const auto& states = reader_.catalog().states;
-    const auto state = std::ranges::find(states, shard.state, &StateEntry::name) - states.begin();
     const ParameterShape& parameter = place_.layout->parameters()[static_cast<std::size_t>(piece.parameter)];
     const std::int64_t number = numbers_.at(parameter.name);
     const int tensor_index = ztrain::part_of(parameter.slice, place_.at);
-    const auto rows = reader_.pieces(state, number);
+    const auto rows = reader_.pieces(state_of(shard, parameter), number);
     for (const PieceRow& row : rows) require_same_form(row, shard, parameter);
     const auto& written = reader_.catalog().parameters[static_cast<std::size_t>(number)];
     const bool same = !rows.empty() && same_slices(slices_of(written, rows.front()), parameter.slice);
@@ -290,6 +310,7 @@ class Loader {
   Reader reader_;
   std::vector<Reader> readers_;  ///< one reader for each lane
   std::map<std::string, std::int64_t> numbers_;
+  std::set<std::string> anew_;  ///< as in Loaded
 };
 
 }  // namespace
@@ -308,8 +329,8 @@ nlohmann::json read_metadata(const fs::path& path) {
   return parsed;
 }
 
-bool load(const fs::path& path, const Place& place, std::span<const StateShard> all,
-          const LoadOptions& options) {
+Loaded load(const fs::path& path, const Place& place, std::span<const StateShard> all,
+            const LoadOptions& options) {
   Loader loader(path, place, options);
   if (options.others == OtherStates::refuse) loader.require_same_trained();
   std::vector<StateShard> states;
@@ -330,7 +351,7 @@ bool load(const fs::path& path, const Place& place, std::span<const StateShard> 
     done += bytes_of(shard, place);
     tell(0);
   }
-  return loader.holds_all();
+  return loader.result();
 }
 
 }  // namespace ztrain::checkpoint

@@ -26,7 +26,7 @@ json to_json(const Catalog& catalog) {
   json states = json::array(), parameters = json::array();
   for (const auto& s : catalog.states) states.push_back(json::array({s.name, s.granule}));
   for (const auto& p : catalog.parameters)
-    parameters.push_back({p.name, p.shape, p.frozen, p.begins, p.elsewhere, p.by_matrix});
+    parameters.push_back({p.name, p.shape, p.frozen, p.begins, p.elsewhere, p.by_matrix, p.copies});
   return {states, parameters};
 }
 
@@ -36,15 +36,16 @@ Catalog from_json(const json& text) {
     catalog.states.push_back({state[0].get<std::string>(), state[1].get<std::int64_t>()});
   for (const auto& p : text[1])
     catalog.parameters.push_back({p[0].get<std::string>(), p[1].get<Shape>(), p[2].get<bool>(),
-                                  p[3].get<std::vector<std::int64_t>>(), p[4].get<bool>(), p[5].get<bool>()});
+                                  p[3].get<std::vector<std::int64_t>>(), p[4].get<bool>(), p[5].get<bool>(),
+                                  p[6].get<std::int64_t>()});
   return catalog;
 }
 
 }  // namespace
 
-Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states) {
+Catalog agree_on_catalog(const Group& world, const Place& place, std::span<const StateShard> states) {
   Catalog own;
-  world.together([&] { own = catalog_of(layout, forms_of(states)); });
+  world.together([&] { own = catalog_of(*place.layout, place.at.mesh(), forms_of(states)); });
   const std::string text = json_text(to_json(own));
   const auto identities = world.all_gather(static_cast<std::int64_t>(hash_text(text)));
   const bool same = identities[static_cast<std::size_t>(world.rank())] == identities[0];

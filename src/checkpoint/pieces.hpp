@@ -18,7 +18,7 @@ namespace ztrain::checkpoint {
 /// Collective. Returns the union of all ranks' catalogs, in rank order: ranks of a pipeline hold parameters
 /// that others do not. Only ranks whose catalog differs from rank 0's send theirs. Throws AgreedError naming
 /// a parameter or state that two ranks describe differently.
-Catalog agree_on_catalog(const Group& world, const Layout& layout, std::span<const StateShard> states);
+Catalog agree_on_catalog(const Group& world, const Place& place, std::span<const StateShard> states);
 
 struct OwnPiece {
   PieceRow row;

@@ -57,6 +57,12 @@ PieceRow row_of(const Piece& piece, const ParameterShape& parameter, const State
   return row;
 }
 
+/// Returns whether the rank at a place saves what it holds of a parameter in a state of this form.
+bool saves(const Coordinate& place, const FlatUnit& unit, const ParameterShape& parameter,
+           const StateForm& form) {
+  return owns(place, unit, parameter, form.of_each_copy ? token_axes : AxisSet());
+}
+
 /// Shards, of the units that are cut over these axes, of ranks that have the same part.
 struct ShardRun {
   Coordinate at;  ///< coordinate of the first of these ranks
@@ -71,7 +77,8 @@ class Planner {
     for (const SavePart* part : parts)
       if (std::ranges::find(distinct, part) == distinct.end()) distinct.push_back(part);
     for (const SavePart* part : distinct) {
-      merge(plan_.catalog, catalog_of(part->layout, part->states));
+      merge(plan_.catalog, catalog_of(part->layout, mesh, part->states));
+      has_copies_ = has_copies_ || std::ranges::any_of(part->states, &StateForm::of_each_copy);
       // A dataset above largest_dataset is split between two ranks' pieces. If a unit is that large, shards
       // must not be merged into one row.
       for (const FlatUnit& unit : part->layout.units())
@@ -118,7 +125,7 @@ class Planner {
     Index index{plan_.catalog, {}, {}, {}};
     for (int rank = 0; rank < mesh_.ranks(); ++rank) {
       const Coordinate place(mesh_, rank);
-      if (place.index_in(token_axes.without(slice_axes)) > 0) continue;
+      if (!has_copies_ && place.index_in(token_axes.without(slice_axes)) > 0) continue;
       for (const AxisSet axes : axes_of_shards(part_of(place).layout)) {
         if (place.index_in(axes) > 0) continue;
         for (const FormRow& found : rows_of({place, axes, 0, mesh_.size(axes)}))
@@ -137,7 +144,7 @@ class Planner {
     return std::ranges::any_of(part.states, [&](const StateForm& form) {
       const Layout& layout = part.layout;
       return std::ranges::any_of(layout.pieces(form.unit, place), [&](const Piece& piece) {
-        return owns(place, layout.unit(form.unit), layout.parameters()[at(piece.parameter)]);
+        return saves(place, layout.unit(form.unit), layout.parameters()[at(piece.parameter)], form);
       });
     });
   }
@@ -150,14 +157,14 @@ class Planner {
 
   std::vector<ShardRun> runs_of(const std::vector<int>& ranks) const {
     std::vector<ShardRun> runs;
-    std::map<std::pair<int, std::uint32_t>, std::size_t> last;  // run of each part and axes
+    std::map<std::pair<int, std::uint32_t>, std::size_t> last;  // run of each part, copy and axes
     for (const int rank : ranks) {
       const Coordinate place(mesh_, rank);
       for (const AxisSet axes : axes_of_shards(part_of(place).layout)) {
-        if (place.index_in(token_axes.without(axes | slice_axes)) > 0) continue;
+        if (!has_copies_ && place.index_in(token_axes.without(axes | slice_axes)) > 0) continue;
         const int shard = place.index_in(axes);
-        const auto [known, fresh] =
-            last.try_emplace({place.index_in(part_axes.without(axes)), axes.bits()}, runs.size());
+        const auto [known, fresh] = last.try_emplace(
+            {place.index_in((part_axes | token_axes).without(axes)), axes.bits()}, runs.size());
         if (!keeps_cuts_ && !fresh && runs[known->second].end == shard) {
           ++runs[known->second].end;
           continue;
@@ -189,27 +196,43 @@ class Planner {
   SavePlan plan_;
   std::map<const SavePart*, PartRows> rows_;
   bool keeps_cuts_ = false;
+  bool has_copies_ = false;  ///< whether a state is of each copy, so that copies save as well
 };
 
 }  // namespace
 
 std::vector<StateForm> forms_of(std::span<const StateShard> states) {
   std::vector<StateForm> forms;
-  for (const StateShard& s : states) forms.push_back({s.state, s.unit, s.dtype, s.granule});
+  for (const StateShard& s : states) forms.push_back({s.state, s.unit, s.dtype, s.granule, s.of_each_copy});
   return forms;
 }
 
-Catalog catalog_of(const Layout& layout, std::span<const StateForm> states) {
+Catalog catalog_of(const Layout& layout, const MeshShape& mesh, std::span<const StateForm> states) {
   Catalog catalog;
-  std::set<int> held;  // units whose weights are saved
+  std::set<int> held, copied;        // units whose weights are saved, and that have a state of each copy
+  std::map<std::string, int> named;  // copies of a state that the catalog has
+  const auto copies_of = [&](const ParameterShape& p) {
+    return mesh.size(values_over(layout.unit(p.unit).shard_axes, p.slice));
+  };
   for (const StateForm& s : states) {
-    add_state(catalog, {s.state, s.granule});
     if (s.state == weights_state) held.insert(s.unit);
+    if (!s.of_each_copy) {
+      add_state(catalog, {s.state, s.granule});
+      continue;
+    }
+    copied.insert(s.unit);
+    int most = 0;
+    for (const Segment& segment : layout.unit(s.unit).segments)
+      most = std::max(most, copies_of(layout.parameters()[at(segment.parameter)]));
+    if (most > 0) add_state(catalog, {copy_name(s.state, 0), s.granule});
+    for (int& copy = named.try_emplace(s.state, 1).first->second; copy < most; ++copy)
+      add_state(catalog, {copy_name(s.state, copy), s.granule});
   }
   // This rank knows nothing of parameters on other stages of the pipeline; see merge().
   for (const ParameterShape& p : layout.parameters())
-    catalog.parameters.push_back(
-        {p.name, p.shape, !p.trainable, p.slice.begins, !p.trainable && !held.contains(p.unit), p.by_matrix});
+    catalog.parameters.push_back({p.name, p.shape, !p.trainable, p.slice.begins,
+                                  !p.trainable && !held.contains(p.unit), p.by_matrix,
+                                  p.trainable && copied.contains(p.unit) ? copies_of(p) : 0});
   return catalog;
 }
 
@@ -225,15 +248,24 @@ void merge(Catalog& catalog, const Catalog& other) {
     ParameterEntry& entry = catalog.parameters[at(number->second)];
     require_same(entry, p);
     entry.elsewhere = entry.elsewhere && p.elsewhere;
+    entry.copies = std::max(entry.copies, p.copies);
   }
 }
 
 PartRows::PartRows(const Layout& layout, std::span<const StateForm> states, const Catalog& catalog)
     : layout_(layout), states_(states) {
   const Numbers numbers = numbers_of(catalog);
-  for (const StateForm& form : states)
-    state_numbers_.push_back(std::ranges::find(catalog.states, form.state, &StateEntry::name) -
-                             catalog.states.begin());
+  Numbers of_states;
+  for (const StateEntry& state : catalog.states) of_states.emplace(state.name, std::ssize(of_states));
+  for (const StateForm& form : states) {
+    std::vector<std::int64_t>& own = state_numbers_.emplace_back();
+    if (!form.of_each_copy) own.push_back(of_states.at(form.state));
+    while (form.of_each_copy) {
+      const auto next = of_states.find(copy_name(form.state, std::ssize(own)));
+      if (next == of_states.end()) break;
+      own.push_back(next->second);
+    }
+  }
   for (const ParameterShape& p : layout.parameters()) parameter_numbers_.push_back(numbers.at(p.name));
 }
 
@@ -246,9 +278,10 @@ std::vector<FormRow> PartRows::of_shards(const Coordinate& place, AxisSet axes, 
     for (const Piece& piece :
          layout_.pieces(form.unit, begin * unit.shard_elements, end * unit.shard_elements)) {
       const ParameterShape& parameter = layout_.parameters()[at(piece.parameter)];
-      if (!owns(place, unit, parameter)) continue;
+      if (!saves(place, unit, parameter, form)) continue;
+      const int copy = form.of_each_copy ? place.index_in(values_over(unit.shard_axes, parameter.slice)) : 0;
       PieceRow row = row_of(piece, parameter, form, place);
-      row.state = state_numbers_[f];
+      row.state = state_numbers_[f][at(copy)];
       row.parameter = parameter_numbers_[at(piece.parameter)];
       row.unit = parameter_numbers_[at(unit.segments.front().parameter)];
       rows.push_back({row, f, piece.flat_begin});
@@ -324,8 +357,8 @@ std::vector<std::string> lines_of(const SavePart& part) {
     lines.push_back(fmt::format("unit {}: {} shards of {} elements over {}", unit.unit, unit.shards,
                                 unit.shard_elements, to_string(unit.shard_axes)));
   for (const StateForm& s : part.states)
-    lines.push_back(fmt::format("{} of unit {}: {}, an item for every {} elements", s.state, s.unit,
-                                name_of(s.dtype), s.granule));
+    lines.push_back(fmt::format("{}{} of unit {}: {}, an item for every {} elements", s.state,
+                                s.of_each_copy ? " of each copy" : "", s.unit, name_of(s.dtype), s.granule));
   return lines;
 }
 

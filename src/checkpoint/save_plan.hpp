@@ -22,12 +22,13 @@ struct StateForm {
   int unit = 0;
   DType dtype = DType::f32;
   std::int64_t granule = 1;
+  bool of_each_copy = false;  ///< as in StateShard
 };
 std::vector<StateForm> forms_of(std::span<const StateShard> states);
 
-/// Returns the states and parameters that one rank names. Throws Error if it names two granules for one
-/// state.
-Catalog catalog_of(const Layout& layout, std::span<const StateForm> states);
+/// Returns the states and parameters that one rank names, with those of all copies. Throws Error if it names
+/// two granules for one state.
+Catalog catalog_of(const Layout& layout, const MeshShape& mesh, std::span<const StateForm> states);
 /// Adds what `other` names to the catalog. Throws Error if both describe one state or parameter differently.
 /// The weights of a parameter are elsewhere if they are so for both.
 void merge(Catalog& catalog, const Catalog& other);
@@ -52,7 +53,7 @@ class PartRows {
  private:
   const Layout& layout_;
   std::span<const StateForm> states_;
-  std::vector<std::int64_t> state_numbers_;      ///< place in the catalog, by form
+  std::vector<std::vector<std::int64_t>> state_numbers_;  ///< places in the catalog, by form and copy
   std::vector<std::int64_t> parameter_numbers_;  ///< place in the catalog, by parameter of the layout
 };
 
@@ -77,7 +78,8 @@ struct PlannedDataset {
 /// the file's datasets in the order of their rows. Throws Error if a dataset would have two dtypes.
 std::vector<PlannedDataset> lay_out(const Catalog& catalog, std::vector<PieceRow*>& rows);
 
-/// Describes what a rank saves. Ranks that differ in their shard or replica alone have the same part.
+/// Describes what a rank saves. Ranks that differ in their shard or replica alone have the same part, whose
+/// states may be of each copy.
 struct SavePart {
   Layout layout;
   std::vector<StateForm> states;

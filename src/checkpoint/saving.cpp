@@ -89,7 +89,7 @@ void Saving::hold() const {
 /// Exchanges what ranks must know of each other before any writes.
 void Saving::begin() try {
   stage_ = Stage::prepare;
-  catalog_ = agree_on_catalog(world_, *place_.layout, states_);
+  catalog_ = agree_on_catalog(world_, place_, states_);
   pieces_ = own_pieces(place_, states_, catalog_);
   assigned_ = of_nodes() ? assign_files_of_nodes(world_, !pieces_.empty(), options_.node_of)
                          : assign_files(world_, !pieces_.empty(), options_.files);

@@ -42,7 +42,7 @@ void add_windows(Bits& bits, std::int64_t local) {
   for (std::int64_t row = 0; row < bits.blocks(); ++row) bits.set(row, row / local * local, row + 1);
 }
 
-/// The rows behind a window see its last blocks. A last window that is not full has no rows behind it.
+/// The rows after a window see its last blocks. A last window that is not full has no rows after it.
 void add_ends_of_windows(Bits& bits, std::int64_t local, std::int64_t global) {
   for (std::int64_t end = local; end < bits.blocks(); end += local)
     for (std::int64_t row = end; row < bits.blocks(); ++row) bits.set(row, end - global, end);
@@ -94,9 +94,29 @@ std::vector<std::int64_t> rows_of(const SparseAttention& sparse, std::int64_t bl
 std::vector<std::int64_t> block_layout(const SparseAttention& sparse, std::int64_t sequence) {
   if (sparse.mode == "file" && sparse.rows.empty()) return {};
   std::vector<std::int64_t> layout{sparse.block, sequence};
-  const auto rows = sparse.mode == "file" ? sparse.rows : rows_of(sparse, sequence / sparse.block);
+  const std::int64_t blocks = sequence / sparse.block;
+  const auto rows = sparse.mode == "file" ? first_rows(sparse.rows, blocks) : rows_of(sparse, blocks);
   layout.insert(layout.end(), rows.begin(), rows.end());
   return layout;
+}
+
+std::vector<std::int64_t> layout_of_cache(const SparseAttention& sparse, std::int64_t tokens) {
+  ASSERT(tokens <= longest_sequence(sparse), "a cache of {} tokens is larger than the layout of its blocks",
+         tokens);
+  return block_layout(sparse, (tokens + sparse.block - 1) / sparse.block * sparse.block);
+}
+
+std::int64_t longest_sequence(const SparseAttention& sparse) {
+  return sparse.block * (sparse.mode == "file" ? blocks_of(sparse.rows) : most_blocks);
+}
+
+std::vector<std::int64_t> first_rows(const std::vector<std::int64_t>& rows, std::int64_t blocks) {
+  const std::int64_t all = blocks_of(rows), count = std::min(blocks, all);
+  const std::int64_t from = BlockLayout::words_of(all), to = BlockLayout::words_of(count);
+  std::vector<std::int64_t> first;
+  for (std::int64_t row = 0; row < count; ++row)
+    first.insert(first.end(), rows.begin() + row * from, rows.begin() + row * from + to);
+  return first;
 }
 
 std::int64_t blocks_of(const std::vector<std::int64_t>& rows) {
@@ -113,7 +133,7 @@ std::vector<std::int64_t> layout_of_text(std::string_view text, const std::strin
     std::string row;
     for (const char c : text.substr(begin, end - begin)) {
       REQUIRE(c == '0' || c == '1' || c == ' ' || c == '\r' || c == '\t',
-              "{}:{}: a layout of blocks has the numbers 0 and 1 alone", path, line);
+              "{}:{}: a layout of blocks has only the numbers 0 and 1", path, line);
       if (c == '0' || c == '1') row += c;
     }
     REQUIRE(!row.empty(), "{}:{}: the line is empty; a layout has a row of blocks in each", path, line);
@@ -130,8 +150,8 @@ std::vector<std::int64_t> layout_of_text(std::string_view text, const std::strin
             numbers.size(), blocks);
     const std::size_t last = numbers.rfind('1');
     REQUIRE(last == static_cast<std::size_t>(row),
-            "{}:{}: the last 1 must be number {} of the row: a block of queries sees its own block and none "
-            "behind it",
+            "{}:{}: the last 1 must be number {} of the row: a block of queries sees its own block and no "
+            "later one",
             path, row + 1, row + 1);
     for (std::int64_t column = 0; column <= row; ++column)
       if (numbers[static_cast<std::size_t>(column)] == '1') bits.set(row, column);

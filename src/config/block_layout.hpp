@@ -10,8 +10,19 @@
 
 namespace ztrain::config {
 
-/// Returns what BlockLayout views, for sequences of so many tokens: nothing if the file was not read.
+/// Returns what BlockLayout views, for sequences of so many tokens: nothing if the file was not read. A file
+/// that has more rows gives the first ones.
 std::vector<std::int64_t> block_layout(const SparseAttention& sparse, std::int64_t sequence);
+
+/// Returns the same for a sequence of up to longest_sequence tokens, whose last block may be cut off. Throws
+/// Error if the file was not read.
+std::vector<std::int64_t> layout_of_cache(const SparseAttention& sparse, std::int64_t tokens);
+
+/// Returns the number of tokens of the longest sequence for which there are blocks.
+std::int64_t longest_sequence(const SparseAttention& sparse);
+
+/// Returns the bits of the first `blocks` rows of a file, or of all if it has fewer.
+std::vector<std::int64_t> first_rows(const std::vector<std::int64_t>& rows, std::int64_t blocks);
 
 /// Reads the rows of bits of a layout: a line for each block of queries, with a 0 or a 1 for each block of
 /// keys; spaces between them are ignored. Throws Error that names the file and the line if the numbers are

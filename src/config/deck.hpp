@@ -255,17 +255,17 @@ struct ParameterGroup {
 };
 
 struct Optimizer {
-  std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit | muon
-  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0;
-  double momentum = 0;  ///< for sgd and muon
+  std::string name;  ///< adamw | adam | sgd | lion | adamw_8bit | muon | onebit_adam
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, max_norm = 0, momentum = 0;
   bool nesterov = false;
   std::string muon_scale;              ///< spectral | rms: muon's factor for the shape of a matrix
   double ema_decay = 0;                ///< of the average of each trained parameter; 0: none
+  std::int64_t freeze_step = 0;        ///< warm-up of onebit_adam; 0: another rule
   bool during_backward = false;        ///< whether each unit is stepped as soon as its gradient is there
   std::vector<std::string> no_decay;   ///< globs of parameter names
   std::vector<ParameterGroup> groups;  ///< the last match counts
 
-  optim::Settings settings() const { return {beta1, beta2, eps, momentum, nesterov, ema_decay}; }
+  optim::Settings settings() const { return {beta1, beta2, eps, momentum, nesterov, ema_decay, freeze_step}; }
 };
 
 struct Checkpoint {

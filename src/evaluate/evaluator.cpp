@@ -13,6 +13,7 @@
 #include "config/text/load.hpp"
 #include "config/validate/validate.hpp"
 #include "job/open_device.hpp"
+#include "job/progress.hpp"
 #include "job/weights.hpp"
 #include "plan/memory.hpp"
 #include "plan/setup.hpp"
@@ -23,9 +24,17 @@ namespace {
 constexpr std::int64_t usual_limit = 4096;  ///< tokens of a row; some models were made for a million
 
 /// Globs of the keys of the source's deck that decide what its model computes and how rows are made.
-constexpr std::array own_keys{
-    "model.*",       "lora.*",       "experts.*",          "device.*",           "precision.parameters",
-    "precision.fp8", "data.packing", "data.max_documents", "sparse_attention.*", "sharding.gather_codes"};
+constexpr std::array own_keys{"model.*",
+                              "lora.*",
+                              "experts.*",
+                              "device.*",
+                              "precision.parameters",
+                              "precision.fp8",
+                              "data.packing",
+                              "data.max_documents",
+                              "sparse_attention.*",
+                              "sharding.gather_codes",
+                              "sharding.persistence_threshold"};
 /// Globs of such keys of a reward model: another model's loss is that of words, however it was trained.
 constexpr std::array reward_keys{"preference.loss_type", "preference.center_rewards_coefficient"};
 /// Keys among these that concern the training run alone.
@@ -110,6 +119,13 @@ std::int64_t usual_sequence(const runtime::Session& session, const job::ModelSou
 
 config::Deck deck_for(const job::ModelSource& source, const Settings& settings,
                       const runtime::Session& session) {
+  const config::SparseAttention& sparse = source.deck.sparse_attention;
+  REQUIRE(!sparse.is_on() || settings.sequence % sparse.block == 0,
+          "--sequence: rows of {} tokens are not whole blocks of {} tokens (sparse_attention.block of {}); "
+          "nearest legal: {}",
+          settings.sequence, sparse.block, source.folder,
+          std::max(sparse.block, settings.sequence / sparse.block * sparse.block));
+  job::require_same_blocks(source.attention_blocks, source.deck, source.folder);
   config::Deck deck = config::parse_deck(own_deck(source), source.folder, overrides_of(source, settings));
   deck.model.origin = source.origin;
   deck.batch.global = deck.batch.micro * session.size();

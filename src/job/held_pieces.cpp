@@ -15,7 +15,8 @@ struct HeldState {
   std::string name;  ///< "weights"
   program::TensorId tensor = program::no_tensor;
   std::int64_t granule = 1;
-  WeightForm form{};  ///< of weights in 4 or 8 bits
+  WeightForm form{};          ///< of weights in 4 or 8 bits
+  bool of_each_copy = false;  ///< as in optim::StateInfo
 
   /// Bytes that stand for so many elements, whole granules or up to the end of a parameter.
   std::int64_t bytes(std::int64_t elements, std::int64_t item) const {
@@ -30,7 +31,11 @@ std::vector<HeldState> states_of(const program::UnitState& unit, const WeightFor
     states.push_back({"8-bit codes of weights", unit.computed.whole});
   if (unit.separate_master) states.push_back({"master weights", unit.master.whole});
   for (std::size_t i = 0; i < unit.optimizer.size(); ++i)
-    states.push_back({unit.states[i].name, unit.optimizer[i].whole, unit.states[i].granule});
+    states.push_back({unit.states[i].name,
+                      unit.optimizer[i].whole,
+                      unit.states[i].granule,
+                      {},
+                      unit.states[i].of_each_copy});
   return states;
 }
 
@@ -93,7 +98,7 @@ std::vector<HeldPiece> held_pieces(const Worker& worker) {
         const ParameterShape& parameter = job.layout.parameters()[at(piece.parameter)];
         pieces.push_back(
             {fmt::format("{} of {}, {}", state.name, parameter.name, place_of_piece(parameter, piece, here)),
-             copied_over(unit, parameter, whole),
+             copied_over(unit, parameter, whole).without(state.of_each_copy ? token_axes : AxisSet()),
              hash_of(memory, data + state.bytes(piece.flat_begin - begin, item),
                      state.bytes(piece.count, item), copy)});
       }
@@ -106,7 +111,7 @@ std::uint64_t hash_of_copy(const Worker& worker) {
   const program::Program& program = worker.job().load();
   std::uint64_t hash = 0;
   for (const program::UnitState& unit : worker.job().tensors.units)
-    for (const program::TensorId copy : unit.snapshot)
+    for (const auto& [state, copy] : unit.snapshot)
       hash = hash_bytes(worker.memory().address(program, copy), at(program.tensor(copy).bytes()), hash);
   return hash;
 }

@@ -37,14 +37,15 @@ ModelSource open_checkpoint(const std::string& folder) {
   // Reading gives what codes say of weights that the run kept in few bits.
   deck.lora.quantization = "none";
   const DType dtype = deck.precision.parameters;
-  return {folder,
-          ModelSource::Kind::checkpoint,
-          std::move(deck),
-          dtype,
-          metadata.value("model_from", ""),
-          metadata.value("model_positions", std::int64_t{0}),
-          metadata.value(config::ends_key, std::vector<std::int32_t>{}),
-          metadata.contains(checkpoint::frozen_key)};
+  return {.folder = folder,
+          .kind = ModelSource::Kind::checkpoint,
+          .deck = std::move(deck),
+          .dtype = dtype,
+          .origin = metadata.value("model_from", ""),
+          .origin_positions = metadata.value("model_positions", std::int64_t{0}),
+          .ends = metadata.value(config::ends_key, std::vector<std::int32_t>{}),
+          .lacks_frozen = metadata.contains(checkpoint::frozen_key),
+          .attention_blocks = metadata.value(blocks_key, "")};
 }
 
 ModelSource open_here(const std::string& folder, const std::string& base) {
@@ -63,14 +64,21 @@ std::string to_text(const ModelSource& source) {
                                   {"origin", source.origin},
                                   {"origin_positions", source.origin_positions},
                                   {"ends", source.ends},
-                                  {"lacks_frozen", source.lacks_frozen}});
+                                  {"lacks_frozen", source.lacks_frozen},
+                                  {blocks_key, source.attention_blocks}});
 }
 
 ModelSource from_text(const std::string& text, const std::string& folder) {
   const auto said = parse_json(text);
-  return {folder,           said.at("kind"),        deck_of(said, folder),
-          said.at("dtype"), said.at("origin"),      said.at("origin_positions"),
-          said.at("ends"),  said.at("lacks_frozen")};
+  return {.folder = folder,
+          .kind = said.at("kind"),
+          .deck = deck_of(said, folder),
+          .dtype = said.at("dtype"),
+          .origin = said.at("origin"),
+          .origin_positions = said.at("origin_positions"),
+          .ends = said.at("ends"),
+          .lacks_frozen = said.at("lacks_frozen"),
+          .attention_blocks = said.at(blocks_key)};
 }
 
 }  // namespace

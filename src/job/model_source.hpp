@@ -27,6 +27,7 @@ struct ModelSource {
   bool lacks_frozen = false;       ///< whether it is a checkpoint that does not hold its frozen weights
   std::string base = {};           ///< folder of these; "": the one that the checkpoint names
   checkpoint::WeightValues values = checkpoint::WeightValues::trained;  ///< that read_weights takes
+  std::string attention_blocks = {};  ///< hash of the run's layout of blocks from a file; "": none
 
   /// Returns whether the model gives answers numbers, and no words likelihoods.
   bool gives_rewards() const { return is_reward_loss(deck.preference.loss_type); }

@@ -15,6 +15,7 @@
 #include "base/preference_loss.hpp"
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "config/block_layout.hpp"
 #include "config/hf/hf_config.hpp"
 #include "config/hf/starting_point.hpp"
 #include "config/text/load.hpp"
@@ -147,19 +148,11 @@ void require_references(const config::Deck& deck, const config::DeckChanges& cha
       changed.empty() ? "give the same files" : "set the keys back", way_out);
 }
 
+/// Returns a hash of the blocks that sequences have; a file may have more rows.
 std::string hash_of_blocks(const config::Deck& deck) {
-  const std::vector<std::int64_t>& rows = deck.sparse_attention.rows;
+  const config::SparseAttention& sparse = deck.sparse_attention;
+  const auto rows = config::first_rows(sparse.rows, deck.data.sequence / sparse.block);
   return hex(hash_bytes(rows.data(), rows.size() * sizeof rows[0]));
-}
-
-/// Throws Error if the file of the layout has other blocks than when the checkpoint was written.
-void require_same_blocks(const nlohmann::json& metadata, const config::Deck& deck,
-                         const std::string& checkpoint) {
-  const std::string before = metadata.value("attention_blocks", "");
-  REQUIRE(before.empty() || before == hash_of_blocks(deck),
-          "sparse_attention.layout: {} has other blocks than when {} was written; give that file, or begin a "
-          "run of its own with model.from",
-          deck.sparse_attention.layout, checkpoint);
 }
 
 /// Throws Error if a key changed that may not.
@@ -256,7 +249,7 @@ nlohmann::json to_metadata(const Progress& p, const config::Deck& deck, const da
   if (!p.processor.empty()) j["processor"] = p.processor;
   if (!p.reference.empty()) j["reference"] = p.reference;
   j["seed"] = deck.run.seed;
-  if (!deck.sparse_attention.rows.empty()) j["attention_blocks"] = hash_of_blocks(deck);
+  if (!deck.sparse_attention.rows.empty()) j[blocks_key] = hash_of_blocks(deck);
   j["deck"] = config::resolved_toml(deck);
   j["started_from"] = deck.model.from;
   j["model_from"] = deck.model.origin;  // of the tokenizer, and what else training leaves alone
@@ -329,7 +322,7 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
     p.course = course_of(j, checkpoint);
     p.earlier = earlier_of(j, checkpoint);
     changes = legal_changes(j, deck, checkpoint);
-    require_same_blocks(j, deck, checkpoint);
+    require_same_blocks(j.value(blocks_key, ""), deck, checkpoint);
     require_course(
         p.course.sources.empty() ||
             p.course.sources.size() == std::max<std::size_t>(1, changes.before.data.weights.size()),
@@ -354,12 +347,21 @@ Restored from_metadata(const nlohmann::json& j, const config::Deck& deck, const 
   return {p, note, std::move(changes), other_data};
 }
 
-config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {
+void require_same_blocks(const std::string& hash, const config::Deck& deck, const std::string& checkpoint) {
+  REQUIRE(
+      hash.empty() || hash == hash_of_blocks(deck),
+      "sparse_attention.layout: {} has other blocks than when {} was written; put that file back, or begin "
+      "a run of its own with model.from",
+      deck.sparse_attention.layout, checkpoint);
+}
+
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint,
+                     std::vector<std::string> overrides) {
   REQUIRE(metadata.contains("deck") && metadata.at("deck").is_string(), "{}: its metadata has no deck",
           checkpoint);
   // The dims are in the deck: the folder that they came from may be gone.
-  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck",
-                            {"model.from=", "model.add_tokens=0"});
+  overrides.insert(overrides.end(), {"model.from=", "model.add_tokens=0"});
+  return config::parse_deck(metadata.at("deck").get<std::string>(), checkpoint + "/deck", overrides);
 }
 
 }  // namespace ztrain::job

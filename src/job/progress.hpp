@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/deck.hpp"
 #include "config/validate/validate.hpp"
@@ -86,7 +87,16 @@ enum class TrainingData : std::uint8_t { same, any };
 std::string compare_data(const nlohmann::json& metadata, const data::Identity& now,
                          const std::string& checkpoint, TrainingData train = TrainingData::same);
 
-/// The deck of a checkpoint, model.from left out: the checkpoint holds the weights and the deck their dims.
-config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint);
+/// Key of the metadata that has the hash of the blocks of a layout from a file.
+inline constexpr const char* blocks_key = "attention_blocks";
+
+/// Throws Error if the deck's layout has other blocks than the checkpoint recorded. hash: the value of
+/// blocks_key, or "" if there is none.
+void require_same_blocks(const std::string& hash, const config::Deck& deck, const std::string& checkpoint);
+
+/// Returns the deck of a checkpoint with the overrides, and without model.from, because the checkpoint holds
+/// the weights and the deck their dims.
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint,
+                     std::vector<std::string> overrides = {});
 
 }  // namespace ztrain::job

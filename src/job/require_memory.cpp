@@ -155,10 +155,15 @@ std::string device_shortage(double needed, const program::Job& job, const config
       job, advice(&deck, ranks, limits));
 }
 
-/// With audits others have room for a copy as well.
+/// With audits ranks have room for copies of states as well that they do not save.
 std::int64_t saved_by_this_rank(const program::Job& job) {
   const program::Program& p = job.load();
-  return owns(Coordinate(p.mesh, p.rank)) ? plan::copied_bytes(plan::memory_of(job.programs.all())) : 0;
+  if (owns(Coordinate(p.mesh, p.rank))) return plan::copied_bytes(plan::memory_of(job.programs.all()));
+  std::int64_t bytes = 0;
+  for (const program::UnitState& unit : job.tensors.units)
+    for (const auto& [state, copy] : unit.snapshot)
+      if (unit.is_of_each_copy(state)) bytes += p.tensor(copy).bytes();
+  return bytes;
 }
 
 }  // namespace

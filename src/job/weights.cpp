@@ -213,15 +213,18 @@ void each_state(const Program& program, const program::JobTensors& tensors, bool
                 const Visit& visit) {
   for (std::size_t u = 0; u < tensors.units.size(); ++u) {
     const program::UnitState& unit = tensors.units[u];
-    const auto tell = [&](const std::string& name, program::TensorId t, std::int64_t granule) {
-      visit(checkpoint::StateForm{name, static_cast<int>(u), program.tensor(t).dtype, granule}, t);
+    const auto tell = [&](const optim::StateInfo& info, program::TensorId t) {
+      visit(checkpoint::StateForm{info.name, static_cast<int>(u), program.tensor(t).dtype, info.granule,
+                                  info.of_each_copy},
+            t);
     };
     if (unit.quantized) continue;  // it is made anew at every start
-    tell("model", unit.master.slice, 1);
+    tell({"model", {}}, unit.master.slice);
     if (!optimizer || unit.optimizer.empty()) continue;  // a frozen unit has none
     for (std::size_t i = 0; i < unit.states.size(); ++i) {
-      const optim::StateInfo& info = unit.states[i];
-      tell("optimizer/" + info.name, unit.optimizer[i].slice, info.granule);
+      optim::StateInfo info = unit.states[i];
+      info.name = "optimizer/" + info.name;
+      tell(info, unit.optimizer[i].slice);
     }
   }
 }
@@ -249,24 +252,23 @@ std::vector<checkpoint::StateShard> state_shards(const Program& program, const p
   each_state(program, tensors, optimizer, [&](const checkpoint::StateForm& form, program::TensorId t) {
     memory::Provider& provider = memory.provider(program.tensor(program.storage(t)).tier);
     shards.push_back({form.state, form.unit, form.dtype, memory.address(program, t), form.granule,
-                      provider.host_accessible() ? nullptr : &provider});
+                      provider.host_accessible() ? nullptr : &provider, form.of_each_copy});
   });
   return shards;
 }
 
 /// Visits each copy with the shard that it is of. state_shards and add_snapshots name a unit's state in one
-/// order. Units that are not saved may have no copies.
+/// order. Units and states that this rank does not save may have no copies.
 template <class Visit>
 void each_copy(const Program& program, const program::JobTensors& tensors,
                std::vector<checkpoint::StateShard>& shards, const Visit& visit) {
   std::size_t first = 0;  // of the unit
   for (const program::UnitState& unit : tensors.units) {
     if (unit.quantized) continue;
-    for (std::size_t i = 0; i < unit.snapshot.size(); ++i) {
-      const program::TensorId copy = unit.snapshot[i];
-      ASSERT(first + i < shards.size() && shards[first + i].dtype == program.tensor(copy).dtype,
+    for (const auto& [state, copy] : unit.snapshot) {
+      ASSERT(first + state < shards.size() && shards[first + state].dtype == program.tensor(copy).dtype,
              "'{}' is a copy of no piece of the state", program.tensor(copy).name);
-      visit(copy, shards[first + i]);
+      visit(copy, shards[first + state]);
     }
     first += 1 + unit.optimizer.size();
   }

@@ -62,8 +62,8 @@ std::vector<checkpoint::StateShard> saved_of(std::vector<checkpoint::StateShard>
                                              const program::JobTensors& tensors);
 
 /// Copies them into the room that the job has for that, and gives the copies of those that are saved, which
-/// the CPU reaches. Ranks without such room own nothing: theirs are the slices themselves, of which none is
-/// saved.
+/// the CPU reaches. Where a rank has no such room, the shards are the slices themselves, which it does not
+/// save.
 std::vector<checkpoint::StateShard> copied_shards(const program::Program& program,
                                                   const program::JobTensors& tensors,
                                                   const engine::JobMemory& memory);

@@ -177,6 +177,7 @@ Worker::Worker(const runtime::Session& session, Job job, const config::Deck* dec
             {.poison = options.poison, .succession = &succession_}),
       train_(if_there(job_.programs.find(program::train_name), memory_, mesh_, queues_,
                       executor_options(options, succession_))),
+      warm_up_(if_there(job_.warm_up(), memory_, mesh_, queues_, executor_options(options, succession_))),
       all_rows_(if_there(job_.all_rows(), memory_, mesh_, queues_, executor_options(options, succession_))),
       evaluate_(job_.evaluate(), memory_, mesh_, queues_, executor_options(options, succession_)),
       host_(session.agree("allocating memory",
@@ -226,9 +227,13 @@ void Worker::note_algorithms(const runtime::Session& session, const config::Deck
 void Worker::step() {
   host_.upload(scalars_place);
   for (std::size_t i = first_input; i < inputs_end(); ++i) host_.upload(i);
-  run_step(*train_);
+  run_step(train());
   reran_ = all_rows_ && scalars().found_inf == StepScalars::rows_left_out;
   if (reran_) run_step(*all_rows_);
+}
+
+bool Worker::warms_up() const {
+  return warm_up_ && scalars().optimizer_step < static_cast<double>(job_.warm_up_steps);
 }
 
 void Worker::run_step(engine::Executor& executor) {
@@ -240,15 +245,16 @@ void Worker::run_step(engine::Executor& executor) {
 
 std::optional<engine::FoundOp> Worker::inspect_step() {
   if (device_->asynchronous()) return std::nullopt;
-  engine::Inspector inspector(train_->program(), memory_);
+  engine::Inspector inspector(train().program(), memory_);
   step(inspector);
   return inspector.found();
 }
 
 void Worker::step(engine::OpObserver& observer) {
-  if (!device_->asynchronous()) train_->look_with(&observer);
+  engine::Executor& executor = train();
+  if (!device_->asynchronous()) executor.look_with(&observer);
   step();
-  train_->look_with(nullptr);
+  executor.look_with(nullptr);
 }
 
 void Worker::evaluate_batch() {
@@ -308,7 +314,7 @@ std::vector<checkpoint::StateShard> Worker::state(bool optimizer) const {
 
 void Worker::take_room_for_copies() const {
   for (const program::UnitState& unit : job_.tensors.units)
-    for (const program::TensorId copy : unit.snapshot)
+    for (const auto& [state, copy] : unit.snapshot)
       std::memset(memory_.address(job_.load(), copy), 0,
                   static_cast<std::size_t>(job_.load().tensor(copy).bytes()));
 }
@@ -331,45 +337,6 @@ StepScalars& Worker::scalars() const {
 
 const StepPartial* Worker::partials() const {
   return reinterpret_cast<const StepPartial*>(host_.at(partials_place));
-}
-
-std::optional<ExpertsPartial> Worker::experts() const {
-  if (job_.tensors.experts == program::no_tensor) return std::nullopt;
-  const auto* const of_ranks = report<ExpertsPartial>(job_.tensors.experts);
-  ExpertsPartial all;
-  for (int rank = 0; rank < mesh_.shape().ranks(); ++rank) {
-    const ExpertsPartial& own = of_ranks[rank];
-    all.balance_sum += own.balance_sum;
-    all.z_sum += own.z_sum;
-    all.load_max = std::max(all.load_max, own.load_max);
-    all.idle += own.idle;
-  }
-  return all;
-}
-
-std::optional<PreferenceSums> Worker::preference() const {
-  if (!of_pairs()) return std::nullopt;
-  return *report<PreferenceSums>(job_.tensors.preference.report);
-}
-
-std::span<const double> Worker::logps() const {
-  const Coordinate& at = mesh_.coordinate();
-  const bool first = at[Axis::tensor] == 0 && at.index_in(context_axes) == 0;
-  if (!of_pairs() || job_.graph.pairs.logps < 0 || !first) return {};
-  const auto count = job_.train().tensor(job_.tensors.preference.logps).shape[0];
-  return {report<double>(job_.tensors.preference.logps), static_cast<std::size_t>(count)};
-}
-
-std::optional<DistillationSums> Worker::distillation() const {
-  if (!distils()) return std::nullopt;
-  return *report<DistillationSums>(job_.tensors.teacher.report);
-}
-
-LikeliestWords Worker::likeliest() const {
-  const program::TeacherTensors& told = job_.tensors.teacher;
-  if (told.words == program::no_tensor || mesh_.coordinate()[Axis::tensor] > 0) return {};
-  const auto count = static_cast<std::size_t>(elements(job_.load().tensor(told.words).shape));
-  return {{report<std::int32_t>(told.words), count}, {report<float>(told.log_likelihoods), count}};
 }
 
 InputAddresses Worker::inputs(int micro) const {

@@ -109,9 +109,9 @@ class Worker {
   const engine::JobMemory& memory() const { return memory_; }
   runtime::Mesh& mesh() { return mesh_; }
   engine::Queues& queues() { return queues_; }
-  /// Returns the executor of the train step. The job must have one (Job::trains).
-  engine::Executor& train() { return *train_; }
-  const engine::Executor& train() const { return *train_; }
+  /// Returns the executor of the train step that scalars() ask for. The job must have one (Job::trains).
+  engine::Executor& train() { return warms_up() ? *warm_up_ : *train_; }
+  const engine::Executor& train() const { return warms_up() ? *warm_up_ : *train_; }
   engine::Executor& evaluate() { return evaluate_; }
 
   /// Collective, after the slices of the state were written: the parameters that ranks compute with follow
@@ -185,7 +185,9 @@ class Worker {
   void note_nvme(memory::NvmeMemory& nvme);
   void note_algorithms(const runtime::Session& session, const config::Deck& deck);
   void run_step(engine::Executor& executor);
-  /// Makes the averages equal to the weights, which are there.
+  /// Returns whether the step is one of the job's warm-up.
+  bool warms_up() const;
+  /// Makes the averages equal to the weights, which must be loaded.
   void start_averages();
   /// Returns the executors of all Programs: that of the load Program is first, that of the train step, if
   /// there is one, is last.
@@ -216,7 +218,7 @@ class Worker {
   runtime::CloseMesh close_;
   program::Succession succession_{job_.programs};
   engine::Executor load_;
-  std::unique_ptr<engine::Executor> train_, all_rows_;  ///< null where the job has no such Program
+  std::unique_ptr<engine::Executor> train_, warm_up_, all_rows_;  ///< null where the job has no such Program
   engine::Executor evaluate_;
   bool reran_ = false;
   engine::HostTensors host_;

@@ -25,7 +25,9 @@ struct StepScalars {
   static constexpr double rows_left_out = 2;
 
   /// The gradient_multiplier of a step that clips nothing, once valid_tokens is known.
-  double unclipped_multiplier() const { return valid_tokens == 0 ? 0 : 1 / valid_tokens / loss_scale; }
+  constexpr double unclipped_multiplier() const {
+    return valid_tokens == 0 ? 0 : 1 / valid_tokens / loss_scale;
+  }
   /// Whether steps that were taken by unclipped_multiplier(), before the norm was known, are those of the
   /// norm.
   bool unclipped_steps_stand() const {

@@ -229,9 +229,9 @@ AxisSet copied_over(AxisSet shard_axes, const TensorSlice& slice) {
   return slice.whole() ? axes : axes.without(slice.axes);
 }
 
-bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter) {
+bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter, AxisSet own) {
   const bool first_stage = parameter.other_rank < 0 || at[Axis::pipeline] < parameter.other_rank;
-  return first_stage && at.index_in(copied_over(unit.shard_axes, parameter.slice)) == 0;
+  return first_stage && at.index_in(copied_over(unit.shard_axes, parameter.slice).without(own)) == 0;
 }
 
 }  // namespace ztrain

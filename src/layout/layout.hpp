@@ -132,11 +132,16 @@ std::vector<AxisSet> axes_of_shards(const Layout& layout);
 /// True where this rank is the one that speaks for the elements of a parameter it holds in its shard of a
 /// unit: the copies over the axes of tokens and over `tensor` that cut neither the unit nor the parameter
 /// (and over `pipeline`, for one that two stages use) are left to the first of them. The only rule of
-/// ownership: norm, checkpoint and export use it.
-bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter);
+/// ownership: norm, checkpoint and export use it. Ranks that differ in `own` alone have values of their own,
+/// and each speaks for its values.
+bool owns(const Coordinate& at, const UnitCut& unit, const ParameterShape& parameter, AxisSet own = {});
 /// Whether the rank speaks for anything: a copy over axes that cut no state does not.
 bool owns(const Coordinate& at);
 /// The axes over which ranks have copies of a parameter's elements in a shard of a unit, `pipeline` aside.
 AxisSet copied_over(AxisSet shard_axes, const TensorSlice& slice);
+/// The axes of tokens among them: the ranks over these have values of their own in a state of each copy.
+inline AxisSet values_over(AxisSet shard_axes, const TensorSlice& slice) {
+  return copied_over(shard_axes, slice).without(Axis::tensor);
+}
 
 }  // namespace ztrain

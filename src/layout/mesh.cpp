@@ -11,15 +11,17 @@ constexpr Axis axis_at(int i) {
   return static_cast<Axis>(i);
 }
 
-/// The ranks of a group along one axis: count of them, from `first` on, so many places apart.
-struct Along {
-  int count, apart, first;
+/// The members of a group along one axis: first, first + stride, and so on.
+struct Members {
+  int count, stride, first;
 };
-Along along(const MeshShape& mesh, AxisSet axes, Axis axis, int own) {
+
+/// Returns the members, along an axis, of the group over `axes` of a rank whose index on the axis is `own`.
+Members members_along(const MeshShape& mesh, AxisSet axes, Axis axis, int own) {
   const int inner = mesh.inner_of(axis);
   if (axes.contains_inner(axis)) return {inner, 1, own / inner * inner};
   if (axes.contains_outer(axis)) return {mesh[axis] / inner, inner, own % inner};
-  return axes.contains(axis) ? Along{mesh[axis], 1, 0} : Along{1, 1, own};
+  return axes.contains(axis) ? Members{mesh[axis], 1, 0} : Members{1, 1, own};
 }
 }  // namespace
 
@@ -49,7 +51,7 @@ int MeshShape::size(AxisSet axes) const {
 }
 
 int MeshShape::factor(AxisSet axes, Axis axis) const {
-  return along(*this, axes, axis, 0).count;
+  return members_along(*this, axes, axis, 0).count;
 }
 
 std::string MeshShape::describe() const {
@@ -77,8 +79,8 @@ int Coordinate::index_in(AxisSet axes) const {
   int index = 0;
   for (int i = 0; i < axis_count; ++i) {
     const int own = (*this)[axis_at(i)];
-    const Along members = along(mesh_, axes, axis_at(i), own);
-    index = index * members.count + (own - members.first) / members.apart;
+    const Members members = members_along(mesh_, axes, axis_at(i), own);
+    index = index * members.count + (own - members.first) / members.stride;
   }
   return index;
 }
@@ -86,18 +88,18 @@ int Coordinate::index_in(AxisSet axes) const {
 int Coordinate::group_id(AxisSet axes) const {
   int first = 0;
   for (int i = 0; i < axis_count; ++i)
-    first = first * mesh_[axis_at(i)] + along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]).first;
+    first = first * mesh_[axis_at(i)] + members_along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]).first;
   return first;
 }
 
 std::vector<int> Coordinate::group(AxisSet axes) const {
   std::vector<int> members{0};
   for (int i = 0; i < axis_count; ++i) {
-    const Along here = along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]);
+    const Members here = members_along(mesh_, axes, axis_at(i), (*this)[axis_at(i)]);
     std::vector<int> next;
     for (int base : members)
       for (int k = 0; k < here.count; ++k)
-        next.push_back(base * mesh_[axis_at(i)] + here.first + k * here.apart);
+        next.push_back(base * mesh_[axis_at(i)] + here.first + k * here.stride);
     members = std::move(next);
   }
   return members;

@@ -40,7 +40,7 @@ struct MeshShape {
   int ranks() const;
   /// Product of the degrees of these axes.
   int size(AxisSet axes) const;
-  /// Of `axis` alone: its degree, its inner or outer factor, or 1.
+  /// Returns the part of size() that is of `axis`: its degree, its inner or outer factor, or 1.
   int factor(AxisSet axes, Axis axis) const;
   /// "1 x 1 x 4 x 1 x 1 (pipeline x replicate x shard x context x tensor)"
   std::string describe() const;

@@ -20,7 +20,7 @@ constexpr double attention_span(std::int64_t sequence, std::int64_t window) {
 /// Returns the same for an attention, whose layout of blocks may leave keys out.
 constexpr double attention_span(std::int64_t sequence, const Attention& attention) {
   const BlockLayout layout = BlockLayout::of(attention.layout);
-  return layout.is_on() ? layout.mean_keys() : attention_span(sequence, attention.window);
+  return layout.is_on() ? layout.mean_keys(attention.window) : attention_span(sequence, attention.window);
 }
 
 }  // namespace ztrain::model

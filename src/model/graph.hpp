@@ -49,7 +49,7 @@ struct Rows {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Of the state that is the scales of a parameter's codes.
+/// Returns the name of the state that is the scales of a parameter's codes.
 inline std::string scales_name(const std::string& parameter) {
   return "scales." + parameter;
 }
@@ -74,7 +74,7 @@ struct Parameter {
   /// Only other stages of the pipeline use it, and this rank has nothing of it: no unit, -1, once units are
   /// grouped (program/passes/stages.hpp).
   bool elsewhere = false;
-  /// Of the pipeline: it uses the parameter too (tied embeddings), and both have it; -1: none.
+  /// Rank of the pipeline that uses the parameter too (tied embeddings), and has a copy; -1: none.
   int other_rank = -1;
   bool decay = true;  ///< takes weight decay: matrices do, norms and biases do not
   /// The optimizer steps whole matrices of its last two dims (muon); set by a pass over the graph.
@@ -85,11 +85,11 @@ struct Parameter {
   TensorSlice slice{};
   AxisSet state_over = state_axes;  ///< axes, some of state_axes, over which a strategy may shard its state
   Whole whole = Whole::element;     ///< what of it the family wants on one rank; the optimizer may want more
-  /// Of a parameter that this rank holds whole: the rows that its value is, where it computes with those
-  /// alone. end = 0: with all.
+  /// Rows that are the value of a parameter that this rank holds whole, if it computes with these alone.
+  /// end = 0: with all.
   Rows computed{};
   ValueId value = -1;
-  /// Of a weight that is computed with as 8-bit codes (its value's dtype): their scales, a state; else -1.
+  /// Scales, a state, of a weight that is computed with as 8-bit codes (its value's dtype); else -1.
   ValueId scales = -1;
   /// How a frozen weight is kept if that is in 4 or 8 bits. Its value is then codes, and `statistics` a
   /// state.
@@ -99,7 +99,7 @@ struct Parameter {
   bool coded() const { return scales >= 0; }
 };
 
-/// What lies in one flat range, and is reduced and stepped at once. Families make one per block;
+/// Parameters that lie in one flat range, and are reduced and stepped at once. Families make one per block;
 /// program/passes/units.hpp regroups.
 struct Unit {
   std::string name;

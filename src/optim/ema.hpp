@@ -3,7 +3,7 @@
 // approximation by averaging", 1992, with weights that decay), which any optimizer may keep beside its own
 // states:
 //   average = decay * average + (1 - decay) * parameter
-// It has an op of its own behind the optimizer's, so no other rule knows of averages.
+// It has an op of its own after the optimizer's, so no other rule knows of averages.
 
 #include <cmath>
 

@@ -18,9 +18,17 @@ constexpr std::string_view others_of() {
     return "";
 }
 
+template <class R>
+constexpr bool sums_signs_of() {
+  if constexpr (requires { R::sums_signs; })
+    return R::sums_signs;
+  else
+    return false;
+}
+
 template <class... R>
 std::vector<Info> infos(std::tuple<R...>*) {
-  return {{R::name, R::doc, R::whole, R::states, others_of<R>()}...};
+  return {{R::name, R::doc, R::whole, R::states, others_of<R>(), sums_signs_of<R>()}...};
 }
 
 }  // namespace
@@ -30,8 +38,10 @@ const std::vector<Info>& table() {
   return rows;
 }
 
-std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped) {
+std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped, bool copies) {
   std::vector<StateInfo> states = rule.states(settings);
+  if (rule.sums_signs && copies)
+    states.push_back({.name = std::string(error_state), .dtype = DType::f32, .of_each_copy = true});
   if (settings.ema_decay > 0)
     states.push_back({std::string(average_state), stepped == DType::f64 ? DType::f64 : DType::f32});
   return states;

@@ -14,7 +14,8 @@
 // gradient_multiplier. The states have the type of precision.moments, and step is called with as many of them
 // (at most two) as states() returns. A rule whose states are stored as codes names its Codecs instead of a
 // step, and the rule that steps what they decode to (adamw_8bit.hpp). A rule of whole matrices names the rule
-// of all other parameters, `others`, and its step has two halves (muon.hpp).
+// of all other parameters, `others`, and its step has two halves (muon.hpp). A rule with a momentum that is
+// summed up in signs says `sums_signs` (onebit_adam.hpp).
 
 #include <cstdint>
 #include <optional>
@@ -34,7 +35,8 @@ struct Settings {
   double eps = 1e-8;
   double momentum = 0;
   bool nesterov = false;
-  double ema_decay = 0;  ///< of the averages of parameters; 0: none are kept
+  double ema_decay = 0;          ///< of the averages of parameters; 0: none are kept
+  std::int64_t freeze_step = 0;  ///< steps after which a rule that sums signs does so
 };
 
 /// Factors that differ between groups of parameters.
@@ -48,6 +50,8 @@ struct StateInfo {
   std::string name;
   std::optional<DType> dtype;  ///< none: the type of precision.moments
   std::int64_t granule = 1;    ///< parameter elements per item, counted from the parameter's start
+  /// Whether ranks that hold copies of a shard have values of their own in this state. Checkpoints save all.
+  bool of_each_copy = false;
 };
 
 struct Info {
@@ -58,6 +62,8 @@ struct Info {
   std::vector<StateInfo> (*states)(const Settings&);
   /// Rule of parameters that are no matrices of hidden layers; "": this rule steps all parameters.
   std::string_view others;
+  /// After Settings::freeze_step copies of a shard sum up the first state, a momentum, in signs.
+  bool sums_signs = false;
 };
 
 /// Elements that an item with a granule above 1 covers. It is the quantum on which parameters start and
@@ -67,9 +73,13 @@ inline constexpr std::int64_t block = 256;
 /// Name of the state that is the moving average of the parameters (ema.hpp).
 inline constexpr std::string_view average_state = "ema";
 
-/// Returns the states that are kept of a parameter that the rule steps: those of the rule, and the average as
-/// the last if there is one. stepped: type of what the rule steps.
-std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped);
+/// Name of the state that is what sums of signs have rounded away.
+inline constexpr std::string_view error_state = "error";
+
+/// Returns the states that are kept of a parameter that the rule steps: those of the rule, the errors of its
+/// sums of signs if there are `copies` of its shards, and the average as the last if there is one. stepped:
+/// type of what the rule steps.
+std::vector<StateInfo> kept_states(const Info& rule, const Settings& settings, DType stepped, bool copies);
 
 const std::vector<Info>& table();
 

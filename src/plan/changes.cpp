@@ -70,6 +70,22 @@ std::vector<Change> micro_rows(const config::Deck& deck) {
   return rows;
 }
 
+/// Parts of a micro-batch's tokens, each long enough to fill products.
+std::vector<Change> tile_rows(const config::Deck& deck) {
+  constexpr std::int64_t least_tokens = 1024;
+  if (deck.model.num_experts > 0 || deck.tensor.overlap) return {};
+  const std::int64_t tokens =
+      deck.batch.micro * deck.data.sequence / std::max<std::int64_t>(1, deck.mesh.context);
+  std::vector<Change> rows;
+  for (const std::int64_t parts : {8, 32})
+    if (parts > deck.recompute.tiles && tokens % parts == 0 && tokens / parts >= least_tokens)
+      rows.push_back({{fmt::format("recompute.tiles={}", parts)},
+                      Effect::rounding,
+                      fmt::format("feed-forwards for 1/{} of the tokens at once, run again", parts)});
+  if (!rows.empty()) rows.back().frugal = true;
+  return rows;
+}
+
 std::vector<Change> offload_rows() {
   return {
       {{"offload.optimizer=cpu", "offload.master=cpu"},
@@ -169,10 +185,14 @@ bool is_offload(const Change& change) {
   return change.overrides.front().starts_with("offload.");
 }
 
+bool is_tiling(const Change& change) {
+  return change.overrides.front().starts_with("recompute.tiles=");
+}
+
 std::vector<Change> changes_for(const config::Deck& deck) {
   std::vector<Change> all = table();
-  for (const auto& rows :
-       {offload_rows(), pipeline_rows(deck), early_rows(deck), snapshot_rows(deck), micro_rows(deck)})
+  for (const auto& rows : {tile_rows(deck), offload_rows(), pipeline_rows(deck), early_rows(deck),
+                           snapshot_rows(deck), micro_rows(deck)})
     all.insert(all.end(), rows.begin(), rows.end());
   std::erase_if(all, [&](const Change& change) { return !changes(deck, change); });
   return all;

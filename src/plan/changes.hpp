@@ -35,6 +35,9 @@ std::vector<Change> changes_for(const config::Deck& deck);
 /// It sends something to the host.
 bool is_offload(const Change& change);
 
+/// It sets recompute.tiles, which some ops refuse when they are compiled.
+bool is_tiling(const Change& change);
+
 /// True where the two set no key in common.
 bool compatible(const Change& a, const Change& b);
 

@@ -21,7 +21,7 @@ namespace {
 constexpr int most_ranks = 16384;
 constexpr std::size_t largest_set = 3;
 constexpr int most_at_once = 4;  ///< sets that are compiled at the same time: each takes memory
-
+const CostOptions memory_alone{.detail = Detail::memory, .proven = false};
 using Set = std::vector<std::size_t>;  ///< of changes, ascending
 
 std::vector<std::string> overrides_of(const std::vector<Change>& changes, const Set& set) {
@@ -38,10 +38,10 @@ bool goes_with(const std::vector<Change>& changes, std::size_t i, const Set& set
 bool is_legal(const Question& question, const std::vector<Change>& changes, const Set& set) {
   try {
     job_spec(resolved_deck(question, overrides_of(changes, set)), build_target());
+    return true;
   } catch (const Error&) {
     return false;
   }
-  return true;
 }
 
 /// The changes that together need least of what leaves the numerics alone: where these do not help, no part
@@ -54,7 +54,10 @@ Set frugal_set(const Question& question, const std::vector<Change>& changes) {
       if (!changes[i].frugal || !goes_with(changes, i, set)) continue;
       Set more = set;
       more.insert(std::upper_bound(more.begin(), more.end(), i), i);
-      if (is_legal(question, changes, more)) set = std::move(more);
+      const bool legal = is_tiling(changes[i])
+                             ? try_fit(question, overrides_of(changes, more), memory_alone).legal
+                             : is_legal(question, changes, more);
+      if (legal) set = std::move(more);
     }
   }
   return set;
@@ -175,8 +178,7 @@ class FixSearch {
   }
 
   Fix fix_of(const Set& set) const {
-    Fix fix;
-    fix.overrides = overrides_of(changes_, set);
+    Fix fix{{overrides_of(changes_, set), {}, {}}, {}};
     for (const std::size_t i : set) {
       fix.changes.push_back(changes_[i]);
       fix.effect = std::max(fix.effect, changes_[i].effect);
@@ -227,7 +229,7 @@ class FixSearch {
     for (const Set& set : sets)
       if (const Room room = room_.at(set); room != Room::little) known_[set] = room == Room::ample;
     std::erase_if(sets, [&](const Set& set) { return known_.contains(set); });
-    const std::vector<std::optional<Fix>> fixes = fitting(sets, {.detail = Detail::memory, .proven = false});
+    const std::vector<std::optional<Fix>> fixes = fitting(sets, memory_alone);
     for (std::size_t s = 0; s < sets.size(); ++s) known_[sets[s]] = fixes[s].has_value();
   }
 
@@ -322,8 +324,7 @@ LeastRanks dividing_the_batch(Question question, const std::vector<std::string>&
   const std::int64_t most = std::min<std::int64_t>(batch.global * sizes.beside, most_ranks);
   for (; sizes[i] <= most && watch.take(1) > 0; ++i) {
     question.ranks = static_cast<int>(sizes[i]);
-    if (try_fit(question, more, {.detail = Detail::memory, .proven = false}).cost)
-      return {question.ranks, {}};
+    if (try_fit(question, more, memory_alone).cost) return {question.ranks, {}};
   }
   const std::int64_t once = batch.micro * std::max<std::int64_t>(1, least / sizes.beside);
   return {static_cast<int>(least),

@@ -109,15 +109,16 @@ std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks) {
   return 2 * (own + before) + (before > 0 ? 2 * snapshot_part * ranks : 0);
 }
 
-double optimizer_bytes_of(const config::Deck& d, bool by_matrix) {
+double optimizer_bytes_of(const config::Deck& d, bool by_matrix, std::int64_t copies) {
   const config::Optimizer& o = d.optimizer;
   const config::Precision& p = d.precision;
   double bytes = p.master == p.parameters ? 0 : static_cast<double>(size_of(p.master));
   const optim::Info& named = optim::find(o.name);
   const optim::Info& rule = by_matrix || named.others.empty() ? named : optim::find(named.others);
-  for (const optim::StateInfo& state : optim::kept_states(rule, o.settings(), p.master))
+  for (const optim::StateInfo& state : optim::kept_states(rule, o.settings(), p.master, d.mesh.replicate > 1))
     bytes +=
-        static_cast<double>(size_of(state.dtype.value_or(p.moments))) / static_cast<double>(state.granule);
+        static_cast<double>(size_of(state.dtype.value_or(p.moments)) * (state.of_each_copy ? copies : 1)) /
+        static_cast<double>(state.granule);
   return bytes;
 }
 
@@ -137,7 +138,8 @@ double checkpoint_bytes(const config::Deck& d, std::int64_t parameters, const Tr
              all = config::saves_frozen(d) ? static_cast<double>(parameters) : some,
              others = static_cast<double>(trained.all - trained.by_matrix);
   return all * static_cast<double>(size_of(p.parameters)) - some * separate +
-         (some - others) * optimizer_bytes_of(d, true) + others * optimizer_bytes_of(d, false);
+         (some - others) * optimizer_bytes_of(d, true, d.mesh.replicate) +
+         others * optimizer_bytes_of(d, false, d.mesh.replicate);
 }
 
 std::int64_t staging_bytes(const std::vector<const Program*>& programs) {

@@ -48,8 +48,9 @@ std::int64_t copied_bytes(const RankMemory& memory);
 std::int64_t snapshot_bytes(std::int64_t own, std::int64_t before, int ranks);
 
 /// Bytes per trained parameter of master weights beside the parameters, and of optimizer states. by_matrix:
-/// the parameter is in a matrix of a hidden layer, which muon steps (optim::Info::others).
-double optimizer_bytes_of(const config::Deck& deck, bool by_matrix = true);
+/// the parameter is in a matrix of a hidden layer, which muon steps (optim::Info::others). copies: number of
+/// copies of a state in which each has values of its own (optim::StateInfo).
+double optimizer_bytes_of(const config::Deck& deck, bool by_matrix = true, std::int64_t copies = 1);
 
 /// Numbers of trained parameters: all, and those that are stepped by whole matrices.
 struct Trained {

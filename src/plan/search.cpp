@@ -19,10 +19,18 @@ namespace {
 
 constexpr int most_strategies_at_once = 4;  ///< strategies that are tried at the same time: each takes memory
 
-/// Those that need less come first.
-std::vector<std::vector<std::string>> recompute_modes() {
-  return {recompute_overrides("full"), recompute_overrides("selective", 1, R"(["norm", "swiglu"])"),
-          recompute_overrides("none")};
+/// Those that need less come first: with long sequences full recomputation of feed-forwards in parts.
+std::vector<std::vector<std::string>> recompute_modes(const config::Deck& deck) {
+  std::vector<std::vector<std::string>> modes;
+  for (const Change& change : changes_for(deck)) {
+    if (!is_tiling(change)) continue;
+    modes.push_back(recompute_overrides("full"));
+    modes.back().push_back(change.overrides.front());
+  }
+  modes.push_back(recompute_overrides("full"));
+  modes.push_back(recompute_overrides("selective", 1, R"(["norm", "swiglu"])"));
+  modes.push_back(recompute_overrides("none"));
+  return modes;
 }
 
 /// Returns nothing if deck and ranks do not go together.
@@ -37,7 +45,7 @@ std::optional<config::Deck> legal_deck(const Question& question) {
 /// Which sums a step forms, and in what order, follows from these.
 bool sums_alike(const config::Deck& a, const config::Deck& b) {
   const auto [x, y] = std::pair{job_spec(a, build_target()), job_spec(b, build_target())};
-  return x.mesh == y.mesh && x.micro_batches == y.micro_batches &&
+  return x.mesh == y.mesh && x.micro_batches == y.micro_batches && x.recompute.tiles == y.recompute.tiles &&
          x.sharding.reduce.every_micro == y.sharding.reduce.every_micro;
 }
 
@@ -105,7 +113,7 @@ class StrategySearch {
   Outcome recomputations(const std::string& name, const std::vector<std::string>& besides,
                          std::int64_t shard) {
     Outcome reached = Outcome::refused;
-    for (std::vector<std::string> keys : recompute_modes()) {
+    for (std::vector<std::string> keys : recompute_modes(m_.deck)) {
       keys.insert(keys.begin(), "sharding.strategy=" + name);
       keys.insert(keys.end(), besides.begin(), besides.end());
       const Outcome outcome = micros(keys, shard);

@@ -43,6 +43,7 @@ program::ShardOptions shard_options(const config::Deck& deck, const config::Stra
   options.secondary_shards = config::reshard_group(deck) > 1;
   options.gather_bits = s.gather_codes == "int8" ? 8 : s.gather_codes == "int4" ? 4 : 0;
   options.reduce.code_bits = s.reduce_codes == "int8" ? 8 : s.reduce_codes == "int4" ? 4 : 0;
+  options.reduce.sums_signs = optim::find(deck.optimizer.name).sums_signs;
   options.reduce.every_micro =
       s.gradient_accumulation == "auto" ? strategy.gradients_sharded : s.gradient_accumulation == "reduce";
   options.reduce.bucket_elements = s.reduce_bucket_size;
@@ -241,13 +242,15 @@ bool fixes_ranks(const config::Mesh& m) {
   return std::min({m.pipeline, m.replicate, m.shard, m.context, m.tensor}) > 0;
 }
 
-/// Codes of gradients go over the ranks of a node first, unless neighbours are those of
-/// sharding.reshard_after_forward.
+/// Divides the axis shard into the ranks of a node and the nodes, so that codes of gradients are added up
+/// within nodes first. Does nothing if nodes hold unequal parts of the axis, or if
+/// sharding.reshard_after_forward divides it already.
 void set_hops(MeshShape& shape) {
   const SumGroup group = sum_group(shape, state_axes);
-  const int beside = shape.size(state_axes) / shape[Axis::shard], along = group.on_node / beside;
-  if (shape.inner_of(Axis::shard) > 1 || group.nodes() == 1 || along < 1) return;
-  if (along * beside == group.on_node && shape[Axis::shard] % along == 0) shape.inner_of(Axis::shard) = along;
+  const int others = shape.size(state_axes) / shape[Axis::shard], on_node = group.on_node / others;
+  if (shape.inner_of(Axis::shard) > 1 || group.nodes() == 1 || on_node < 1) return;
+  if (on_node * others == group.on_node && shape[Axis::shard] % on_node == 0)
+    shape.inner_of(Axis::shard) = on_node;
 }
 
 }  // namespace
@@ -348,13 +351,10 @@ model::Graph training_graph(const config::Deck& deck, std::int64_t likelihoods) 
 
 model::Graph logits_graph(const config::Deck& deck, DType compute, std::int64_t tokens,
                           std::int64_t capacity) {
-  REQUIRE(
-      !deck.sparse_attention.is_on(),
-      "sparse_attention.mode = {}: attention over a cache of keys attends to all of them; it cannot generate "
-      "with a model that was trained so",
-      deck.sparse_attention.mode);
-  const model::Request request{
+  model::Request request{
       .tokens = tokens, .compute = compute, .objective = model::Objective::logits, .longest = capacity};
+  if (deck.sparse_attention.is_on())
+    request.layout = config::layout_of_cache(deck.sparse_attention, capacity);
   return program::model_graph(deck, request);
 }
 

@@ -101,6 +101,12 @@ std::vector<checkpoint::SideFile> model_files(const config::Deck& deck, DType dt
   return files;
 }
 
+/// Returns a checkpoint's deck without its layout of blocks, which an export cannot hold and whose file may
+/// be gone.
+config::Deck deck_of(const nlohmann::json& metadata, const std::string& checkpoint) {
+  return job::deck_of(metadata, checkpoint, {"sparse_attention.mode=none", "sparse_attention.layout="});
+}
+
 /// Returns the Hugging Face model that adapters belong to, or "" if it is not known. A run that started from
 /// a checkpoint with adapters has gone on with these, beside the model of that checkpoint.
 std::string adapters_base(nlohmann::json metadata, config::Deck deck) {
@@ -113,7 +119,7 @@ std::string adapters_base(nlohmann::json metadata, config::Deck deck) {
     if (!config::is_checkpoint(from) || !seen.insert(from).second) return "";
     try {
       metadata = checkpoint::read_metadata(from);
-      deck = job::deck_of(metadata, from);
+      deck = deck_of(metadata, from);
     } catch (const Error&) {
       return "";  // The export needs nothing else of it.
     }
@@ -163,7 +169,7 @@ PreparedExport prepare_export(const ExportRequest& request, int rank) {
           "--base: adapters are exported alone (--adapter) without the weights beside them: leave it out");
   REQUIRE(request.base.empty() || metadata.contains(checkpoint::frozen_key), "{}",
           job::unneeded_base(request.checkpoint));
-  config::Deck deck = job::deck_of(metadata, request.checkpoint);
+  config::Deck deck = deck_of(metadata, request.checkpoint);
   std::string tokenizer;  // hash
   if (rank == 0) {
     deck.model.from = metadata.value("model_from", "");

@@ -157,6 +157,8 @@ std::string banner(const runtime::Session& session, const config::Deck& d, const
       axes_across_nodes(worker.mesh().shape(), [&](int rank) { return session.node_of(rank); });
   if (!across.empty()) line("nodes", note_on_nodes(across));
   line("strategy", config::strategy_summary(d));
+  if (const std::string attention = config::attention_summary(d); !attention.empty())
+    line("attention", attention);
   line("precision", config::precision_summary(d));
   line("optimizer", config::optimizer_summary(d));
   if (const std::string offload = config::offload_summary(d); !offload.empty()) line("offload", offload);

@@ -30,8 +30,8 @@ struct RunFacts {
   bool behind_training = false;  ///< whether checkpoints before the end are written in the background
   bool experts = false;          ///< whether the model reports losses and loads of experts
   std::string loss_type;         ///< preference.loss_type
-  std::optional<std::int64_t>
-      units_ahead{};     ///< that are stepped ahead of the norm (offload.optimizer_ahead)
+  /// Number of units that are stepped ahead of the norm; none without offload.optimizer_ahead.
+  std::optional<std::int64_t> units_ahead{};
   bool offload = false;  ///< whether any tensor is kept in another tier than the device's
 };
 

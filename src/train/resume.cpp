@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "checkpoint/format/damaged.hpp"
 #include "checkpoint/hf/export_folder.hpp"
+#include "checkpoint/rank_group.hpp"
 #include "checkpoint/verify.hpp"
 #include "config/validate/validate.hpp"
 #include "job/require_checkpoint.hpp"
@@ -93,8 +94,8 @@ DataCourse set_course(Run& run, job::Restored& restored) {
 
 /// Facts of a checkpoint besides the states that it holds.
 struct LoadedCheckpoint {
-  std::string note;     ///< text on how the run goes on
-  bool has_all = true;  ///< whether it holds the frozen weights too
+  std::string note;  ///< text on how the run goes on
+  checkpoint::Loaded states{};
   std::optional<checkpoint::FrozenBase> frozen = {};
 };
 
@@ -111,7 +112,7 @@ LoadedCheckpoint load_checkpoint(Run& run, const std::string& path, telemetry::P
   const auto& job = run.worker.job();
   const auto shards = run.worker.state(true);
   LoadedCheckpoint loaded{.note = "", .frozen = checkpoint::frozen_base_of(metadata, path)};
-  loaded.has_all = checkpoint::load(
+  loaded.states = checkpoint::load(
       path, job::place_of(job.load(), job.layout), shards,
       {.cache = run.deck.mesh.replicate == 1 ? checkpoint::PageCache::past : checkpoint::PageCache::through,
        .progress = [&](std::int64_t done, std::int64_t total) { phase.at(share_of(done, total, "read")); }});
@@ -121,6 +122,15 @@ LoadedCheckpoint load_checkpoint(Run& run, const std::string& path, telemetry::P
   loaded.note = restored.note + job::note_of(restored.progress.products, now.products) +
                 job::note_of_processor(restored.progress.processor, now.processor) + changes;
   return loaded;
+}
+
+/// Collective. Returns at rank 0 the names that any rank has.
+std::set<std::string> of_all_ranks(const std::set<std::string>& names) {
+  std::set<std::string> all;
+  for (const std::string& text :
+       checkpoint::Group::world().gather_text(fmt::format("{}", fmt::join(names, ", "))))
+    if (!text.empty()) all.insert(text);
+  return all;
 }
 
 /// Collective. Tries to load a checkpoint. Returns what is wrong with it on any rank, or "" if all ranks have
@@ -151,8 +161,8 @@ std::string try_checkpoint(Run& run, const std::string& path, Checkpoints& known
     run.progress = before;
     return damage;
   }
-  run.console.print(loaded.note);
-  FrozenWeights(run).restore(path, loaded.has_all, loaded.frozen);
+  run.console.print(loaded.note + note_on_states(of_all_ranks(loaded.states.anew)));
+  FrozenWeights(run).restore(path, loaded.states.has_all, loaded.frozen);
   run.worker.derive_parameters();
   known.newest = {run.progress.step, run.progress.optimizer_steps};
   known.path = path;

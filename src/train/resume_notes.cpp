@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/text.hpp"
 #include "checkpoint/checkpoint.hpp"
@@ -153,6 +152,14 @@ std::string notes_on_changes(const Run& run, const job::Restored& restored, Data
     text += fmt::format("length: the run ends at step {}, {} before\n", run.facts.steps,
                         restored.progress.run_steps);
   return data ? text + note_on_data(run, restored) : text;
+}
+
+std::string note_on_states(const std::set<std::string>& anew) {
+  if (anew.empty()) return "";
+  return fmt::format(
+      "note: the checkpoint does not hold {} for this number of copies of the weights (mesh.replicate): that "
+      "state begins anew, as zeros\n",
+      fmt::join(anew, ", "));
 }
 
 }  // namespace ztrain::train

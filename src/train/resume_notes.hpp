@@ -2,6 +2,7 @@
 // Texts on how a run goes on from a checkpoint.
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "job/progress.hpp"
@@ -17,5 +18,8 @@ enum class DataCourse : std::uint8_t { same, changed };
 /// jumps. Returns "" if nothing changes, or if no step is left. The run has its new data, course and length;
 /// `restored` is what the checkpoint says.
 std::string notes_on_changes(const Run& run, const job::Restored& restored, DataCourse course);
+
+/// Returns the note that these states (checkpoint::Loaded::anew) are zeros, or "" if there are none.
+std::string note_on_states(const std::set<std::string>& anew);
 
 }  // namespace ztrain::train

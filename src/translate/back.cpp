@@ -10,6 +10,7 @@
 #include "config/fields/value.hpp"
 #include "config/strategy.hpp"
 #include "config/validate/validate.hpp"
+#include "translate/read.hpp"
 
 namespace ztrain::translate {
 namespace {
@@ -78,6 +79,10 @@ json optimizer(Reader& deck) {
   params["betas"] = deck("optimizer.betas");
   if (name == "lion") return {{"type", "Lion"}, {"params", params}};
   params["eps"] = deck("optimizer.eps");
+  if (name == "onebit_adam") {
+    params["freeze_step"] = deck("optimizer.freeze_step");
+    return {{"type", "OneBitAdam"}, {"params", params}};
+  }
   deck.remark_unless(name != "adamw_8bit", "optimizer.name", "moments of 32 bits stand for those of 8");
   if (name == "adam") params["adam_w_mode"] = false;
   deck.remark_unless(params["weight_decay"] == 0.0, "optimizer.weight_decay",
@@ -91,7 +96,8 @@ json scheduler(Reader& deck, const optim::Schedule& schedule) {
   const std::string name = deck.word("schedule.name");
   const std::int64_t steps = steps_of(deck);
   const json unknown = "auto";
-  const bool known = steps > 0 || deck.number("schedule.warmup") >= 1 || deck.number("schedule.warmup") == 0;
+  const double warmup = deck.number("schedule.warmup");
+  const bool known = steps > 0 || warmup >= 1 || warmup == 0;
   json params{{"warmup_min_lr", 0}, {"warmup_max_lr", deck("optimizer.lr")}, {"warmup_type", "linear"}};
   params["warmup_num_steps"] = known ? json(optim::warmup_steps(schedule, steps)) : unknown;
   const double least = deck.number("schedule.min_lr_ratio");
@@ -149,6 +155,11 @@ json zero(Reader& deck, const config::Strategy& strategy) {
     add("stage3_max_live_parameters", "sharding.max_live_parameters");
     add("stage3_max_reuse_distance", "sharding.max_reuse_distance");
     add("stage3_param_persistence_threshold", "sharding.persistence_threshold");
+    const std::string reshard = deck.word("sharding.reshard_after_forward");
+    if (const double ranks = scalar(reshard).number(); ranks > 0)
+      section["zero_hpz_partition_size"] = static_cast<int>(ranks);
+    deck.remark_unless(reshard != "false", "sharding.reshard_after_forward",
+                       "stage 3 gathers units again for backward there");
     const std::string codes = deck.word("sharding.gather_codes");
     if (codes == "int8") section["zero_quantized_weights"] = true;
     const std::string reduced = deck.word("sharding.reduce_codes");
@@ -163,6 +174,8 @@ json zero(Reader& deck, const config::Strategy& strategy) {
     if (deck("offload.optimizer_ahead") == true) states["super_offload"] = true;
     section["offload_optimizer"] = states;
     deck("offload.master");
+    deck.remark_unless(deck("offload.master_fraction") == deck("offload.optimizer_fraction"),
+                       "offload.master_fraction", "masters and moments have one ratio there");
   }
   if (const json parameters = sent_to(deck, "parameters"); !parameters.is_null()) {
     section["offload_param"] = parameters;

@@ -117,7 +117,7 @@ Taken nvme(const Setting& s, const Context& all) {
 }
 
 Taken stage_3(const Setting& s, const Context& all) {
-  if (all.number("zero_optimization.stage") < 3) return leave("stage 3 alone uses it", Fate::always);
+  if (all.number("zero_optimization.stage") < 3) return leave("only stage 3 uses it", Fate::always);
   return put(std::string(config::find_setting(s.name)->key), s.value.toml);
 }
 
@@ -130,14 +130,22 @@ Taken secondary_shards(const Setting& s, const Context&) {
                               : leave(not_set, Fate::always);
 }
 
-Taken ahead_of_norm(const Setting& s, const Context&) {
-  return s.value.on() ? put("offload.optimizer_ahead", "true") : leave(not_set, Fate::always);
+Taken ahead_of_norm(const Setting& s, const Context& all) {
+  if (!s.value.on()) return leave(not_set, Fate::always);
+  const Value* device = all.find("offload_optimizer.device");
+  if (device == nullptr || !device->is("cpu"))
+    return leave(
+        "offload.optimizer_ahead is for states in the host's memory, offload_optimizer.device = cpu");
+  const Value* name = all.find("optimizer.type");
+  if (name != nullptr && plain(name->word) == "muon")
+    return leave("offload.optimizer_ahead is for optimizers that step element by element, not for Muon");
+  return put("offload.optimizer_ahead", "true");
 }
 
 /// DeepSpeed quantises in stage 3 only.
 Taken coded(const Setting& s, const Context& all, const char* key, const char* codes) {
   if (!s.value.on()) return leave(not_set, Fate::always);
-  if (all.number("zero_optimization.stage") < 3) return leave("stage 3 alone uses it", Fate::always);
+  if (all.number("zero_optimization.stage") < 3) return leave("only stage 3 uses it", Fate::always);
   return put(key, codes);
 }
 Taken coded_gathers(const Setting& s, const Context& all) {
@@ -298,11 +306,12 @@ constexpr Conversion placement_rows[] = {
     {"offload_optimizer.device offload_optimizer_device", states_to, "with `offload.master`"},
     {"offload_param.device offload_param_device", parameters_to},
     {"offload_optimizer.ratio", fraction, "Twin-Flow's ratio; with `offload.master_fraction`"},
-    {"offload_optimizer.super_offload super_offload", ahead_of_norm},
+    {"offload_optimizer.super_offload super_offload", ahead_of_norm,
+     "with `device` = `cpu` alone, and not with `Muon`"},
     {"cpu_checkpointing activation_offloading", activations_to_host},
     {"nvme_path offload_optimizer_nvme_path offload_param_nvme_path", nvme, "a list of folders"},
     {"stage3_max_live_parameters stage3_max_reuse_distance stage3_param_persistence_threshold", stage_3,
-     "of stage 3 alone"},
+     "with stage 3 only"},
     {"stage3_prefetch_bucket_size allgather_bucket_size", in_units, "it is not taken over"},
     {"zero_hpz_partition_size", secondary_shards, "the copy is made at a unit's first use in a step"},
     {"zero_quantized_weights", coded_gathers, "true is `\"int8\"`"},

@@ -207,7 +207,7 @@ Taken sparse_mode(const Setting& s, const Context&) {
   return put("sparse_attention.mode", s.value.toml);
 }
 
-/// Blocks of DeepSpeed are of 16 tokens unless the file says otherwise.
+/// Blocks of DeepSpeed have 16 tokens by default.
 Taken sparse_block(const Setting& s, const Context& all) {
   const Value* mode = all.find("sparse_attention.mode");
   if (mode != nullptr && mode->is("dense")) return leave("all blocks are there", Fate::always);
@@ -215,36 +215,61 @@ Taken sparse_block(const Setting& s, const Context& all) {
   return leave("blocks are multiples of 64 tokens here: choose their numbers anew", Fate::open);
 }
 
-Taken windows_of_blocks(const Setting& s, const Context&) {
+Taken windows_of_blocks(const Setting& s) {
   return s.value.words.size() == 1 ? put("sparse_attention.num_local_blocks", s.value.words.front())
                                    : leave("all windows have sparse_attention.num_local_blocks");
 }
 
-Taken global_blocks(const Setting& s, const Context&) {
+Taken global_blocks(const Setting& s) {
   for (std::size_t i = 0; i < s.value.words.size(); ++i)
     if (s.value.words[i] != fmt::to_string(i))
-      return leave("sparse_attention.num_global_blocks counts the first ones; a layout in a file has any");
+      return leave(
+          "only the first blocks can be global here (sparse_attention.num_global_blocks), or those of "
+          "a layout in a file (sparse_attention.layout)");
   return put("sparse_attention.num_global_blocks", fmt::to_string(s.value.words.size()));
 }
 
+/// DeepSpeed reads some of the numbers of blocks in each mode, and ignores the others.
+Taken number_of_blocks(const Setting& s, const Context& all) {
+  constexpr std::pair<std::string_view, std::string_view> read_in[] = {
+      {"fixed", "num_local_blocks num_global_blocks"},
+      {"variable", "num_random_blocks local_window_blocks global_block_indices"},
+      {"bigbird", "num_random_blocks num_sliding_window_blocks num_global_blocks"},
+      {"bslongformer", "num_sliding_window_blocks global_block_indices"},
+      {"dense", ""}};
+  const std::string member = s.name.substr(s.name.rfind('.') + 1);
+  if (const Value* given = all.find("sparse_attention.mode"))
+    for (const auto& [mode, names] : read_in)
+      if (given->is(mode) && !config::names_have(names, member))
+        return leave(fmt::format("it is not read in mode {}", mode), Fate::always);
+  if (member == "local_window_blocks") return windows_of_blocks(s);
+  if (member == "global_block_indices") return global_blocks(s);
+  return put(fmt::format("sparse_attention.{}", member), s.value.toml);
+}
+
 Taken one_direction(const Setting& s, const Context&) {
-  return s.value.is("unidirectional") ? leave("a decoder sees no key behind the query", Fate::always)
-                                      : leave("a decoder sees no key behind the query");
+  constexpr const char* causal = "a query sees no later keys here";
+  return s.value.is("unidirectional") ? leave(causal, Fate::always) : leave(causal);
 }
 
 Taken one_layout(const Setting& s, const Context&) {
   return s.value.number() <= 1 && !s.value.is("true") ? leave("off there, as here", Fate::always)
-                                                      : leave("all heads have one layout");
+                                                      : leave("all heads have the same layout");
 }
 
 constexpr Conversion model_rows[] = {
     {"sparse_attention.mode", sparse_mode, "`dense` is `\"none\"`"},
-    {"sparse_attention.block", sparse_block, "multiples of 64 tokens alone"},
-    {"local_window_blocks", windows_of_blocks, "a list of one number"},
-    {"global_block_indices", global_blocks, "0, 1, ...: as many of the first blocks"},
+    {"sparse_attention.block", sparse_block, "only multiples of 64 tokens"},
+    {"local_window_blocks", number_of_blocks, "a list of one number; only in mode `variable`"},
+    {"global_block_indices", number_of_blocks,
+     "0, 1, ...: as many of the first blocks; only in modes `variable` and `bslongformer`"},
+    {"num_local_blocks", number_of_blocks, "only in mode `fixed`"},
+    {"num_global_blocks", number_of_blocks, "only in modes `fixed` and `bigbird`"},
+    {"num_random_blocks", number_of_blocks, "only in modes `variable` and `bigbird`"},
+    {"num_sliding_window_blocks", number_of_blocks, "only in modes `bigbird` and `bslongformer`"},
     {"sparse_attention.attention", one_direction, "`unidirectional`, always"},
     {"different_layout_per_head num_different_global_patterns num_differnt_global_patterns", one_layout,
-     "all heads have one layout"},
+     "all heads have the same layout"},
     {"model_name_or_path base_model", model,
      "`hf download` makes it; `model.preset` where it is not at hand"},
     {"hf_assets_path", assets, "if `initial_load_in_hf`"},

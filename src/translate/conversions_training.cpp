@@ -23,8 +23,13 @@ Taken optimizer(const Setting& s, const Context& all) {
   if (name == "muon")
     return {.settings = {{"optimizer.name", "\"muon\""}, {"optimizer.muon_scale", "\"spectral\""}},
             .note = "learning rates there are for this scale"};
-  return name == "sgd" ? put("optimizer.name", "\"sgd\"")
-                       : leave("optimizers are adamw, adam, sgd, lion, adamw_8bit and muon", Fate::open);
+  if (name == "onebitadam")
+    return {
+        .settings = {{"optimizer.name", "\"onebit_adam\""}, {"mesh.replicate", "-1"}, {"mesh.shard", "1"}},
+        .note = "copies of the model exchange signs; with mesh.shard above 1 each of them is sharded"};
+  return name == "sgd"
+             ? put("optimizer.name", "\"sgd\"")
+             : leave("optimizers are adamw, adam, sgd, lion, adamw_8bit, muon and onebit_adam", Fate::open);
 }
 
 Taken decoupled(const Setting&, const Context&) {
@@ -253,8 +258,8 @@ Taken during_backward(const Setting& s, const Context& all) {
 constexpr Conversion training_rows[] = {
     {"optim optimizer optimizer.type optimizer.name", optimizer,
      "DeepSpeed's `Adam` decouples the decay unless `adam_w_mode` is false; bitsandbytes' 8 bits are "
-     "`\"adamw_8bit\"`; `Muon` comes with `optimizer.muon_scale = \"spectral\"`; Lamb, Adafactor and 1-bit "
-     "Adam: no"},
+     "`\"adamw_8bit\"`; `Muon` comes with `optimizer.muon_scale = \"spectral\"`; `OneBitAdam` is "
+     "`\"onebit_adam\"` with `mesh.replicate = -1`; Lamb, Adafactor and 0/1 Adam: no"},
     {"adam_w_mode", decoupled},
     {"adam_beta1 beta1", beta<true>, "the first of both"},
     {"adam_beta2 beta2", beta<false>, "the second of both, 0.95 by default here"},

@@ -119,4 +119,18 @@ std::string deck_text(const Translation& t) {
   return text;
 }
 
+std::string counts_text(const Translation& t) {
+  std::vector<std::string> parts;
+  for (const auto& [fate, what] :
+       {std::pair(Fate::open, "to be given"), std::pair(Fate::none, "without a counterpart"),
+        std::pair(Fate::unknown, "unknown to ztrain")}) {
+    const auto count = std::ranges::count_if(
+        t.lines, [&](const Line& line) { return line.fate == fate && line.keys.empty(); });
+    if (count > 0)
+      parts.push_back(
+          fmt::format("{} {}", parts.empty() ? count_text(count, "name") : fmt::to_string(count), what));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 }  // namespace ztrain::translate

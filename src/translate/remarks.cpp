@@ -35,14 +35,18 @@ constexpr Remark remark_rows[] = {
     {"sub_group_size", "the optimizer steps unit by unit"},
     {"offload_optimizer.device offload_optimizer_device",
      "with `offload.master`; under every strategy, and memory is always pinned"},
+    {"super_offload",
+     "the same bits as without; up to 18 bytes a parameter more of the host's memory; not with Muon, "
+     "pipelines or NVMe"},
     {"zero_hpz_partition_size",
      "the secondary copy is made at a unit's first use in a step, for that step; it takes W / N bytes beside "
      "the shards"},
     {"zero_quantized_weights",
-     "`true` is `\"int8\"`, of stage 3 alone; a scale is for 64 elements, and one rank rounds the same way"},
+     "`true` is `\"int8\"`, with stage 3 only; here every 64 elements have a scale, and a run on one rank "
+     "computes with the rounded weights too"},
     {"zero_quantized_gradients",
-     "`true` is `\"int4\"`, of stage 3 alone; a scale is for 64 elements, sums are fp32, and one rank rounds "
-     "the same way"},
+     "`true` is `\"int4\"`, with stage 3 only; here every 64 elements have a scale, sums are in fp32, and a "
+     "run on one rank rounds its gradients too"},
     {"mics_shard_size", "as `HYBRID_SHARD`, with `mesh.replicate = -1`"},
     {"load_from_fp32_weights", "always: checkpoints hold the master weights"},
     {"min_loss_scale",

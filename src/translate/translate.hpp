@@ -57,6 +57,10 @@ std::string without_advice(std::string_view note);
 /// Returns the deck.
 std::string deck_text(const Translation& translation);
 
+/// Returns how many names need the user's attention, such as "1 name to be given, 4 without a counterpart";
+/// "" if none does.
+std::string counts_text(const Translation& translation);
+
 /// Returns the tables of docs/coming-from.md: the names of each program, their keys, and how they differ.
 std::string names_markdown();
 

@@ -75,6 +75,66 @@ TEST_F(Checkpoint, OnlyTheFirstReplicaWrites) {
   expect_reload(path, mesh_of(1, 3, 1), DType::f32);
 }
 
+/// As the errors that a compressed reduction feeds back.
+const StateKind each_copys{"optimizer/error", DType::f32, 1, true};
+
+StateKinds with_each_copys() {
+  StateKinds kinds = plain_states(DType::f32);
+  kinds.insert(kinds.begin() + 1, each_copys);
+  return kinds;
+}
+
+/// Loads every rank of a mesh, and expects the state of each copy to be zero and the others as they were.
+void expect_anew(const fs::path& path, const MeshShape& mesh, const StateKinds& written) {
+  for (int r = session().rank(); r < mesh.ranks(); r += ranks()) {
+    const Rank reader(mesh, r);
+    Shards expected = filled(reader.place, written), found(reader.place, written);
+    for (StateShard& shard : expected.states()) shard.of_each_copy = shard.state == each_copys.name;
+    for (StateShard& shard : found.states()) shard.of_each_copy = shard.state == each_copys.name;
+    expected.clear(std::byte{0}, each_copys.name);
+    found.clear(std::byte{0xee});
+    EXPECT_EQ(checkpoint::load(path, reader.place, found.states()).anew, std::set{each_copys.name});
+    EXPECT_TRUE(found == expected) << mesh.describe() << " rank " << r;
+  }
+}
+
+TEST_F(Checkpoint, HoldsStatesOfEachCopy) {
+  if (ranks() % 2 != 0) GTEST_SKIP() << "needs an even number of ranks";
+  const StateKinds kinds = with_each_copys();
+  std::vector<MeshShape> writers{mesh_of(2, ranks() / 2, 1)};
+  if (ranks() == 4) writers.push_back(mesh_of(2, 1, 2));
+  for (const MeshShape& writer : writers) {
+    const fs::path path = save(writer, kinds, 1, {3, 0});
+    for (const auto& [shards, tensor] : {std::pair{2, 1}, {1, 2}, {3, 1}, {2, 2}})
+      expect_reload(path, mesh_of(2, shards, tensor), kinds);
+    for (const int copies : {1, 3}) expect_anew(path, mesh_of(copies, 2, 1), kinds);
+    EXPECT_TRUE(
+        contains(error_of([&] {
+                   loaded(path, Rank(writer, 0).place, {kinds[0], kinds[1], kinds[2]});
+                 }),
+                 "holds the states model, optimizer/exp_avg, optimizer/exp_avg_sq, and the run wants"));
+    // A run without such a state leaves it. States are filled by their order, in which it is the second.
+    const Rank reader(writer, session().rank());
+    Shards plain = loaded(path, reader.place, DType::f32), all = filled(reader.place, kinds);
+    for (const StateShard& shard : plain.states()) {
+      const auto same = std::ranges::find_if(all.states(), [&](const StateShard& other) {
+        return other.state == shard.state && other.unit == shard.unit;
+      });
+      EXPECT_EQ(std::memcmp(shard.data, same->data,
+                            at(reader.layout.unit(shard.unit).shard_elements * size_of(shard.dtype))),
+                0)
+          << shard.state;
+    }
+  }
+}
+
+TEST_F(Checkpoint, BeginsAStateOfEachCopyThatItLacks) {
+  const fs::path path = save(mesh_of(1, ranks(), 1), plain_states(DType::f32), 1);
+  StateKinds kinds = plain_states(DType::f32);
+  kinds.push_back(each_copys);
+  expect_anew(path, mesh_of(2, 2, 1), kinds);
+}
+
 TEST_F(Checkpoint, LoadsOtherTensorSlices) {
   std::vector<MeshShape> writers{mesh_of(1, 1, ranks())};
   if (ranks() == 4) writers.push_back(mesh_of(1, 2, 2));
@@ -89,8 +149,9 @@ TEST_F(Checkpoint, LoadsOtherTensorSlices) {
 
 TEST_F(Checkpoint, IsWrittenAsPlanned) {
   std::vector<MeshShape> meshes{mesh_of(1, ranks(), 1), mesh_of(1, 1, ranks())};
-  if (ranks() == 4) meshes.push_back(mesh_of(2, 1, 2));
-  const StateKinds kinds = quantised_states(DType::bf16);
+  if (ranks() == 4) meshes.insert(meshes.end(), {mesh_of(2, 1, 2), mesh_of(2, 2, 1)});
+  StateKinds kinds = quantised_states(DType::bf16);
+  kinds.push_back(each_copys);
   for (const MeshShape& mesh : meshes)
     for (const int files : {0, 3}) {
       std::vector<checkpoint::SavePart> parts;

@@ -1,6 +1,6 @@
 // Every knob against every other: strategies, accumulation, prefetch, lifetimes, units, recompute, precision,
-// optimizers, what models have and 8-bit products, each pair of settings together in some run (pairwise
-// coverage). In each run
+// optimizers, what models have, 8-bit products and codes of gradients, each pair of settings together in some
+// run (pairwise coverage). In each run
 //   - losses and gradient norms are bit for bit those of NO_SHARD without any of the knobs that only place
 //     things, on the same mesh with the same numeric settings;
 //   - they are near those of a single rank, which the run with one rank leaves in a file for the others;

@@ -46,6 +46,7 @@ class OneOp {
                       {"eps", c.settings.eps},
                       {"momentum", c.settings.momentum},
                       {"nesterov", std::int64_t{c.settings.nesterov}},
+                      {"freeze_step", c.settings.freeze_step},
                       {"stochastic", std::int64_t{c.stochastic}},
                       {"seed", std::int64_t{3}},
                       {"pieces", pieces},

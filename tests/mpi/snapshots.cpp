@@ -144,5 +144,31 @@ TEST_F(Snapshots, ArePlanned) {
   EXPECT_GT(host_bytes(of_all, "HYBRID_SHARD"), 0);
 }
 
+/// Each rank has room for a state of which its values are its own, and copies into it what it saves.
+TEST_F(Snapshots, HaveRoomForStatesOfEachCopy) {
+  if (session().size() < 2) GTEST_SKIP() << "there is one copy";
+  const TinyModel m;
+  program::JobSpec spec = spec_of(m, "HYBRID_SHARD");
+  spec.snapshots = program::Snapshots::none;
+  const program::Job job = program::compile(m.graph(DType::bf16), spec, session().rank());
+  program::Program rank = job.load();
+  program::JobTensors tensors = job.tensors;
+  std::int64_t all = 0, own = 0;
+  for (program::UnitState& unit : tensors.units) {
+    unit.states[1].of_each_copy = true;
+    all += rank.tensor(unit.master.slice).bytes() + rank.tensor(unit.optimizer[0].slice).bytes();
+    own += rank.tensor(unit.optimizer[1].slice).bytes();
+  }
+  const std::size_t before = rank.tensors.size();
+  add_snapshots(rank, tensors.units, program::Snapshots::of_savers);
+  std::int64_t bytes = 0;
+  for (std::size_t t = before; t < rank.tensors.size(); ++t) bytes += rank.tensors[t].bytes();
+  EXPECT_EQ(bytes, own + (owns(Coordinate(spec.mesh, session().rank())) ? all : 0));
+  for (const program::UnitState& unit : tensors.units)
+    EXPECT_EQ(rank.tensor(unit.snapshot.at(2)).name, "snapshot." + rank.tensor(unit.optimizer[1].slice).name);
+  for (const checkpoint::StateForm& form : job::state_forms(rank, tensors))
+    EXPECT_EQ(form.of_each_copy, form.state == "optimizer/exp_avg_sq") << form.state;
+}
+
 }  // namespace
 }  // namespace ztrain::snapshots_test

@@ -121,6 +121,18 @@ Bound bound_of(const Words& numerics) {
   if (narrow && gives(numerics, "model.num_experts")) bound.apart.norm *= 2;
   if (preset == "bf16-pure" && value_of(numerics, "precision.rounding", "") != "nearest") bound.strays = 2;
   if (jumps && !narrow && !coarse) bound.apart = {1e-4, 1e-3, 1e-4, 0.05 * lr};
+  if (const std::string codes = value_of(numerics, "sharding.reduce_codes", ""); !codes.empty()) {
+    Apart& apart = bound.apart;
+    const double least = codes == "int4" ? 5e-3 : 1e-3;
+    apart = {std::max(apart.loss, least), std::max(apart.norm, 10 * least), std::max(apart.validation, least),
+             2 * lr};
+    bound.name =
+        fmt::format("{} {} {}", codes, narrow || coarse ? "narrow" : "wide", jumps ? "jumping" : "smooth");
+  }
+  // After a sum in signs the norm is mostly that of what they round away, and an element whose gradients
+  // were near 0 in a warm-up of one step or two moves far.
+  if (optimizer == "onebit_adam" && std::stoi(value_of(numerics, "optimizer.freeze_step", "0")) < 3)
+    bound = {"signs", {0.1, 1e9, 0.1, 1}, bound.strays, narrow};
   return bound;
 }
 

@@ -128,6 +128,16 @@ void expect_alike(const Case& c, const std::string& run, const std::string& expe
   worst.note(bound.name, apart);
 }
 
+/// Codes of gradients are those of the mesh: strategy, units, buckets, offload and recomputation change none.
+void expect_bits_of_mesh(const Case& c, const std::string& run, const std::string& plain,
+                         const std::string& data) {
+  ASSERT_EQ(train(c.sample.plain_on_this_mesh(data), steps, data, plain), "");
+  if (session().rank() > 0) return;
+  Apart apart;
+  for (const std::string& line : differences(run, plain, 0, {"the same mesh", {}, 0, false}, apart))
+    ADD_FAILURE() << line << " beside the same mesh";
+}
+
 void expect_refusal_of_deck(const std::string& refusal, Worst& worst) {
   ++worst.refused;
   if (session().rank() > 0) return;
@@ -163,6 +173,7 @@ TEST_F(RandomDecks, TrainAsOneRankDoes) {
     }
     ++worst.trained;
     expect_alike(c, run, one_rank(c), 0, worst);
+    if (c.sample.rounds_sums()) expect_bits_of_mesh(c, run, here(c, "plain"), data());
   }
   EXPECT_TRUE(worst.trained > 0 || worst.refused < 5) << "nothing was compared";
   if (session().rank() == 0) worst.print();

@@ -60,11 +60,14 @@ class Dice {
   std::uint64_t seed_;
 };
 
+/// Whether a word gives a key, or is "--key=value" of a "key=value".
+bool is_of(std::string_view word, std::string_view key) {
+  word.remove_prefix(2);
+  return word == key || (word.starts_with(key) && word[key.size()] == '=');
+}
+
 bool has(const Words& words, std::string_view key) {
-  return std::ranges::any_of(words, [&](std::string_view word) {
-    word.remove_prefix(2);
-    return word == key || (word.starts_with(key) && word[key.size()] == '=');
-  });
+  return std::ranges::any_of(words, [&](const std::string& word) { return is_of(word, key); });
 }
 
 bool has_any(const Words& words, std::string_view alternatives) {
@@ -119,6 +122,11 @@ bool gathers_codes(const Words& numerics) {
   return has(numerics, "sharding.gather_codes");
 }
 
+/// Keys of placement that decide which numbers are codes, so that a resume refuses another value.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> keys_that_decide_codes{
+    {{"sharding.gather_codes", "sharding.persistence_threshold"},
+     {"sharding.reduce_codes", "sharding.reshard_after_forward"}}};
+
 /// The mesh and batch.micro, whose product with the accumulation is batch.global.
 void draw_mesh(Sample& sample, const Dice& dice) {
   const int global = global_of(sample.numerics);
@@ -145,9 +153,9 @@ void draw_placement(Sample& sample, const Dice& dice) {
   all.insert(all.end(), sample.placement.begin(), sample.placement.end());
   const std::size_t before = all.size();
   draw_rows(placement(), dice, all);
-  if (gathers_codes(sample.numerics))
-    std::erase_if(
-        all, [](const std::string& word) { return word.starts_with("--sharding.persistence_threshold"); });
+  for (const auto& [codes, decides] : keys_that_decide_codes)
+    if (has(sample.numerics, codes))
+      std::erase_if(all, [&](const auto& word) { return is_of(word, decides); });
   sample.placement.insert(sample.placement.end(), all.begin() + static_cast<std::ptrdiff_t>(before),
                           all.end());
 }
@@ -176,6 +184,26 @@ Words Sample::words(const std::string& data, const std::string& output) const {
 
 Words Sample::of_one_rank(const std::string& data) const {
   return with_folders(numerics, data, "");
+}
+
+bool Sample::rounds_sums() const {
+  return has_any(numerics, "sharding.reduce_codes|optimizer.name=onebit_adam");
+}
+
+Words Sample::plain_on_this_mesh(const std::string& data) const {
+  // The copies of a unit's shard deal out what they round of its sum.
+  constexpr std::array decide{"mesh.",           "batch.",        "pipeline.",
+                              "context.",        "experts.",      "tensor.",
+                              "recompute.tiles", "sharding.unit", "sharding.gradient_accumulation"};
+  Words words = numerics;
+  for (const std::string& word : placement)
+    if (std::ranges::any_of(decide,
+                            [&](const char* key) { return word.starts_with(std::string("--") + key); }))
+      words.push_back(word);
+  const bool late = has_any(placement, "sharding.strategy=NO_SHARD|sharding.strategy=zero1");
+  if (!has(placement, "sharding.gradient_accumulation"))
+    words.push_back(fmt::format("--sharding.gradient_accumulation={}", late ? "no_sync" : "reduce"));
+  return with_folders(std::move(words), data, "");
 }
 
 std::string base_deck(const std::string& data) {

@@ -20,6 +20,10 @@ struct Sample {
   Words words(const std::string& data, const std::string& output) const;
   /// Those that the run on one rank has.
   Words of_one_rank(const std::string& data) const;
+  /// Whether sums of gradients or momenta are rounded, as often and where the mesh says.
+  bool rounds_sums() const;
+  /// The words without those that change no bit on this mesh.
+  Words plain_on_this_mesh(const std::string& data) const;
 };
 
 /// The deck that the words of a sample come behind.

@@ -51,7 +51,6 @@ const std::vector<Row> numeric_rows{
     // Blocks have 64 tokens at least; data.sequence then counts three of them.
     {"sparse_attention.mode", 0.08, {"fixed", "variable", "bigbird", "bslongformer", "file"}},
     {"data.sequence", 1, {"192"}, "sparse_attention.mode"},
-    {"model.sliding_window", 1, {"0"}, "sparse_attention.mode"},
     {"sparse_attention.block", 0.2, {"192"}, "sparse_attention.mode=fixed|sparse_attention.mode=bigbird"},
     {"sparse_attention.num_local_blocks",
      1,
@@ -156,7 +155,8 @@ const std::vector<Row> numeric_rows{
     {"loss_scaling.hysteresis", 0.3, {"1"}, "precision.preset=deepspeed-fp16"},
     {"loss_scaling.consecutive_hysteresis", 0.3, {"true"}, "precision.preset=deepspeed-fp16"},
     {"loss_scaling.min_scale", 0.3, {"4"}, "precision.preset=deepspeed-fp16"},
-    {"optimizer.name", 0.5, {"adam", "sgd", "lion", "adamw_8bit", "muon"}},
+    {"optimizer.name", 0.5, {"adam", "sgd", "lion", "adamw_8bit", "muon", "onebit_adam"}},
+    {"optimizer.freeze_step", 1, {"1", "2", "3"}, "optimizer.name=onebit_adam"},
     {"optimizer.lr", 0.5, {"1e-3"}},
     {"optimizer.betas", 0.2, {"[0.8, 0.99]"}},
     {"optimizer.eps", 0.2, {"1e-6"}},
@@ -170,6 +170,10 @@ const std::vector<Row> numeric_rows{
     {"optimizer.groups", 0.15, {"[{match = \"model.layers.*\", lr_scale = 0.5, weight_decay = 0}]"}},
     // Each rank computes with the weights that the codes stand for, as one rank does.
     {"sharding.gather_codes", 0.12, {"int8", "int4"}},
+    // What is reduced is rounded, so one rank is only near; the same mesh without other keys has the same
+    // bits.
+    {"sharding.reduce_codes", 0.15, {"int8", "int4"}},
+    {"cluster.ranks_per_node", 0.4, {"2"}, "sharding.reduce_codes"},
     {"schedule.name", 0.4, {"constant", "linear", "wsd"}},
     {"schedule.warmup", 0.4, {"1"}},
     {"schedule.min_lr_ratio", 0.2, {"0"}},
@@ -270,10 +274,6 @@ const std::vector<std::string_view>& left_out() {
       "checkpoint.export_dtype", "checkpoint.export_from", "checkpoint.export_adapter", "evaluation.",
       "data.validation_fraction", "data.format", "model.preset", "model.from", "model.base",
       "model.add_tokens", "model.new_rows", "model.trust_config",
-      // Rounds each gradient that is reduced, so numbers depend on the number of reductions:
-      // regress/reduce_codes
-      // trains on several meshes.
-      "sharding.reduce_codes",
       // Losses on pairs, which mpi/axes_pairs and mpi/pipeline_pairs combine with meshes.
       "preference.",
       // A loss against a file of another model's, which mpi/axes_pairs and mpi/pipeline_pairs combine

@@ -165,6 +165,7 @@ class Knobs(zt.Case):
         tested = {key for _, keys in PLACED.values() for key in keys} | {"precision.preset"} | set(RESTLESS)
         # These have tests of their own.
         tested |= {"sharding.gather_codes", "sharding.reduce_codes", "recompute.tiles", "optimizer.ema_decay"}
+        tested |= {"optimizer.freeze_step"}
         tested |= {key for keys in NUMERIC.values() for key in keys}
         known, section = set(), ""
         for line in zt.run(0, ["deck"]).out.splitlines():

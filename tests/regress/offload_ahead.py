@@ -59,10 +59,10 @@ class Ahead(zt.Case):
         self.assertEqual(state_of(checkpoints_of(resumed)[-1]), state_of(checkpoints_of(ahead)[-1]))
 
     def test_refusals(self):
-        for changes, word in (({}, "runs on the host"), ({**AWAY, "optimizer.name": "muon"}, "multiplies matrices"),
-                              ({**AWAY, "offload.master": "nvme", "offload.nvme_path": [self.folder]}, "at once"),
+        for changes, word in (({}, "runs on the host"), ({**AWAY, "optimizer.name": "muon"}, "whole matrices"),
+                              ({**AWAY, "offload.master": "nvme", "offload.nvme_path": [self.folder]}, "cannot be on nvme"),
                               ({**AWAY, "optimizer.max_norm": 0, "optimizer.during_backward": True}, "changes no step"),
-                              ({**AWAY, "mesh.pipeline": 2}, "stages of a pipeline")):
+                              ({**AWAY, "mesh.pipeline": 2}, "end of the step")):
             words = {"run.output": self.folder / "refused", "offload.optimizer_ahead": True, **changes}
             self.assert_refused(zt.run(2, [self.deck, *zt.words_of(words)]), f"optimizer_ahead = true.*{word}")
 

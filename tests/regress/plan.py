@@ -252,13 +252,13 @@ class Plan(zt.Case):
         self.assertIn("no change of the deck that is known to save memory makes it fit\n", text)
         self.assertIn("no number of ranks was found on which the deck fits as it is: ", text)
 
-    def test_a_deck_with_other_recomputation_is_offered_all_of_it(self):
+    def test_a_deck_with_other_recomputation_is_offered_more_of_it(self):
         pieces = ["--recompute.mode=selective", '--recompute.pieces=["norm"]']
         for own in (pieces, ["--recompute.mode=full", "--recompute.every=4"]):
             plan = self.values(LARGE, "--ranks", 64, "--batch.global=64", "--recompute.mode=none", *own)
             self.assertFalse(plan["verdict"]["fits"])
             same = [fix["overrides"] for fix in plan["fixes"]["best"] if fix["effect"] == "same numbers"]
-            self.assertIn(["recompute.mode=full", "recompute.every=1", "recompute.pieces=[]"], same)
+            self.assertTrue(any(fix[0].startswith("recompute.mode=") for fix in same), same)
 
     def test_the_plan_and_check_resolve_a_silent_deck_alike(self):
         words = [SMOKE, "--ranks", 16, "--sharding.strategy=HYBRID_SHARD", "--batch.global=32"]

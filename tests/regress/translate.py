@@ -173,7 +173,8 @@ class Translate(zt.Case):
     def test_a_deck_goes_back(self):
         sizes = {"run.steps": 100, "batch.micro": 2, "schedule.warmup": 0.1, "schedule.name": "linear", "schedule.min_lr_ratio": 0}
         deck = self.write_deck("back", {**sizes, "precision.preset": "deepspeed-bf16", "sharding.strategy": "zero2",
-                                        "offload.optimizer": "cpu", "watchdog.stragglers": 7})
+                                        "offload.optimizer": "cpu", "offload.master": "cpu", "offload.master_fraction": 0.5,
+                                        "offload.optimizer_fraction": 0.5, "watchdog.stragglers": 7})
         result = zt.run(0, ["translate", deck, "--to-deepspeed"], timeout=30)
         self.assertEqual(result.code, 0, str(result))
         file = json.loads(result.out)
@@ -185,10 +186,18 @@ class Translate(zt.Case):
         self.assertEqual(file["scheduler"]["params"]["warmup_num_steps"], 10)
         self.assertEqual(file["bf16"], {"enabled": True})
         self.assertIn("watchdog.stragglers = 7: no counterpart in this file", result.err)
+        self.assertNotRegex(result.err, "schedule.warmup|offload.master")
         self.assertIn("norms and biases are decayed too there", result.err)
         pathlib.Path("again.json").write_text(result.out)
         again = tomllib.loads(self.translate("again.json"))
         self.assertEqual((again["sharding"]["strategy"], again["schedule"]["warmup"], again["optimizer"]["lr"]), ("zero2", 10, 3e-3))
+
+    def test_gathers_within_groups_go_back(self):
+        for reshard, size, remark in (("2", 2, False), ("false", None, True)):
+            deck = self.write_deck("groups", {"sharding.strategy": "FULL_SHARD", "sharding.reshard_after_forward": reshard})
+            result = zt.run(0, ["translate", deck, "--to-deepspeed"], timeout=30)
+            self.assertEqual(json.loads(result.out)["zero_optimization"].get("zero_hpz_partition_size"), size)
+            self.assertIs("sharding.reshard_after_forward" in result.err, remark, result.err)
 
     def test_codes_go_back(self):
         there = {"gather": ("weights", "int8", "int4", 8), "reduce": ("gradients", "int4", "int8", 4)}
@@ -214,6 +223,38 @@ class Translate(zt.Case):
         text = self.translate("small.json")
         self.assertIn("blocks are multiples of 64 tokens here: choose their numbers anew", text)
         self.assertNotIn("\nblock = ", text)
+
+    def test_each_mode_of_blocks_reads_its_own_numbers(self):
+        numbers = {"num_local_blocks": 8, "num_global_blocks": 3, "num_random_blocks": 1, "num_sliding_window_blocks": 5,
+                   "local_window_blocks": [6], "global_block_indices": [0, 1]}
+        here = {"local_window_blocks": ("num_local_blocks", 6), "global_block_indices": ("num_global_blocks", 2)}
+        modes = {"fixed": ["num_local_blocks", "num_global_blocks"],
+                 "bigbird": ["num_random_blocks", "num_sliding_window_blocks", "num_global_blocks"],
+                 "bslongformer": ["num_sliding_window_blocks", "global_block_indices"],
+                 "variable": ["num_random_blocks", "local_window_blocks", "global_block_indices"], "dense": []}
+        for mode, read in modes.items():
+            section = {"mode": mode, "block": 64, "attention": "unidirectional", **numbers}
+            pathlib.Path("blocks.json").write_text(json.dumps({"sparse_attention": section}, indent=1))
+            text = self.translate("blocks.json")
+            found = tomllib.loads(text).get("sparse_attention", {})
+            wanted = dict(here.get(name, (name, numbers[name])) for name in read)
+            self.assertEqual({name: value for name, value in found.items() if name.startswith("num_")}, wanted, text)
+            self.assertEqual(text.count(f"(it is not read in mode {mode})"), len(numbers) - len(read), text)
+
+    def test_steps_ahead_of_the_norm_need_the_host_and_no_muon(self):
+        for device, name, ahead in [("cpu", "AdamW", True), ("nvme", "AdamW", None), ("none", "AdamW", None), ("cpu", "Muon", None)]:
+            offload = {"device": device, "nvme_path": "/nvme", "super_offload": True, "cpuadam_cores_perc": 0.8}
+            zero = {"stage": 3, "offload_optimizer": offload, "zeropp_loco_param": {"err_beta": 0.8}}
+            file = {"train_batch_size": 4, "optimizer": {"type": name}, "zero_optimization": zero}
+            pathlib.Path("ahead.json").write_text(json.dumps(file))
+            result = zt.run(0, ["translate", "ahead.json", "--to", "ahead.toml"], timeout=30)
+            names = "1 name" if ahead else "2 names"
+            self.assertIn(f"ahead.toml: {names} without a counterpart: see the end of ahead.toml", result.out)
+            text = pathlib.Path("ahead.toml").read_text()
+            self.assertIs(tomllib.loads(text).get("offload", {}).get("optimizer_ahead"), ahead, text)
+            words = ["check", "ahead.toml", "--without-files", *zt.words_of({"run.steps": 10, **UNKNOWN_MODEL})]
+            result = zt.run(0, words, timeout=60)
+            self.assertEqual(result.code, 0, str(result))
 
     def test_a_deck_goes_back_to_accelerate(self):
         deck = self.write_deck("fsdp", {"sharding.strategy": "FULL_SHARD", "recompute.mode": "full", "precision.preset": "bf16"})

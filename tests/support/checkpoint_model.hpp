@@ -28,6 +28,7 @@ struct StateKind {
   std::string name;
   DType dtype = DType::f32;
   std::int64_t granule = 1;
+  bool of_each_copy = false;
 };
 using StateKinds = std::vector<StateKind>;
 
@@ -94,12 +95,13 @@ class Shards {
       for (const FlatUnit& unit : place.layout->units()) {
         const std::int64_t items = unit.shard_elements / kind.granule;
         memory_.emplace_back(static_cast<std::size_t>(items * size_of(kind.dtype)));
-        states_.push_back({kind.name, unit.unit, kind.dtype, memory_.back().data(), kind.granule});
+        states_.push_back({kind.name, unit.unit, kind.dtype, memory_.back().data(), kind.granule, nullptr,
+                           kind.of_each_copy});
       }
   }
   Shards(const Place& place, DType model_dtype) : Shards(place, plain_states(model_dtype)) {}
 
-  /// Every item its value; padding zero.
+  /// Every item its value, of each copy another where the state is such; padding zero.
   void fill(std::int64_t salt = 0) {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const StateShard& s = states_[i];
@@ -107,14 +109,23 @@ class Shards {
       const FlatUnit& unit = place_.layout->unit(s.unit);
       const std::int64_t begin = unit.shard_begin(place_.at);
       const std::int64_t state = static_cast<std::int64_t>(i) / std::ssize(place_.layout->units());
-      for (const Piece& piece : place_.layout->pieces(s.unit, place_.at))
-        s.granule == 1 ? fill_elements(s, state, piece, begin, salt)
-                       : fill_blocks(s, state, piece, begin, salt);
+      for (const Piece& piece : place_.layout->pieces(s.unit, place_.at)) {
+        const TensorSlice& slice = place_.layout->parameters()[at(piece.parameter)].slice;
+        const int copy = s.of_each_copy ? place_.at.index_in(values_over(unit.shard_axes, slice)) : 0;
+        s.granule == 1 ? fill_elements(s, state, piece, begin, salt + 13 * copy)
+                       : fill_blocks(s, state, piece, begin, salt + 13 * copy);
+      }
     }
   }
 
   void clear(std::byte with) {
     for (std::size_t i = 0; i < states_.size(); ++i) clear(i, with);
+  }
+
+  /// Sets the shards of one state, or of all that are not of each copy.
+  void clear(std::byte with, const std::string& state) {
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      if (state.empty() ? !states_[i].of_each_copy : states_[i].state == state) clear(i, with);
   }
 
   std::vector<StateShard>& states() { return states_; }

@@ -33,7 +33,7 @@ class CheckpointOfRanks : public testing::Test {
                 const checkpoint::SaveOptions& options = {}) {
     const Rank self(mesh, session().rank());
     Shards shards = filled(self.place, kinds);
-    if (self.place.at[Axis::replicate] > 0) shards.clear(std::byte{0x77});
+    if (self.place.at[Axis::replicate] > 0) shards.clear(std::byte{0x77}, "");
     checkpoint::save(folder_, step, self.place, shards.states(), {{"step", step}}, options);
     return folder_ / ("step_" + std::to_string(step));
   }

@@ -105,6 +105,21 @@ inline Factor overlaps() {
   return {false, {{"overlapped reductions", overlap(true)}, {"reductions before the next", overlap(false)}}};
 }
 
+/// Codes of gradients, in one hop, or in two between nodes of two ranks.
+inline Factor codes() {
+  const auto set = [](int bits, bool of_nodes) {
+    return [=](JobSpec& s) {
+      s.sharding.reduce.code_bits = bits;
+      if (!of_nodes || s.mesh[Axis::shard] != 4) return;
+      s.mesh.per_node = s.mesh.inner_of(Axis::shard) = 2;
+    };
+  };
+  return {true,
+          {{"exact gradients", set(0, false)},
+           {"int8 gradients", set(8, false), 1e-3},
+           {"int4 gradients, by node", set(4, true), 4e-2}}};
+}
+
 inline Factor precisions() {
   const auto set = [](program::Precision p, bool stochastic) {
     return [=](JobSpec& s) {
@@ -259,8 +274,9 @@ inline Factor products() {
 /// Mesh and strategy come first: later levels look at them. Products come behind adapters, which are put
 /// beside layers as they were, and behind precisions.
 inline std::vector<Factor> factors() {
-  return {meshes(),  strategies(), accumulations(), prefetches(), lifetimes(), units(),   recomputes(),
-          buckets(), overlaps(),   precisions(),    optimizers(), models(),    trained(), products()};
+  return {meshes(),     strategies(), accumulations(), prefetches(), lifetimes(),
+          units(),      recomputes(), buckets(),       overlaps(),   codes(),
+          precisions(), optimizers(), models(),        trained(),    products()};
 }
 
 }  // namespace ztrain::test::matrix

@@ -124,7 +124,14 @@ inline StepScalars scalars_of(const optim::Settings& o, std::int64_t step) {
   s.bias_correction1 = 1 - std::pow(o.beta1, static_cast<double>(step + 1));
   s.bias_correction2 = 1 - std::pow(o.beta2, static_cast<double>(step + 1));
   s.gradient_multiplier = 0.125;
+  s.valid_tokens = 4;
   return s;
+}
+
+/// Types of averages, whose values have no master. Parameters stand in place of gradients.
+inline std::vector<kernels::OptimizerTypes> types_of_averages() {
+  using enum DType;
+  return {{f32, f32, f32, f32}, {f32, f32, DType::bf16, f32}, {f64, f64, f64, f64}};
 }
 
 /// Each rule with the legal types, and each variant of its settings.
@@ -149,11 +156,13 @@ inline std::vector<OptimizerCase> optimizer_cases() {
     rules.emplace_back("muon_move");
     for (const std::string& rule : rules) {
       cases.push_back({rule, adam, types});
+      if (rule == "onebit_adam") cases.back().settings.freeze_step = 2;
       if (rule != "sgd" && rule != "muon") continue;
       cases.push_back({rule, momentum, types});
       cases.push_back({rule, nesterov, types});
     }
   }
+  for (const auto& types : types_of_averages()) cases.push_back({"ema", momentum, types});
   const std::size_t nearest = cases.size();
   for (std::size_t i = 0; i < nearest; ++i)
     if (cases[i].types.master == DType::bf16) {

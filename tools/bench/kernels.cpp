@@ -66,11 +66,11 @@ std::vector<std::int64_t> layout_of(std::int64_t length, std::int64_t before) {
   if (before < 0) return {};
   std::vector<std::int64_t> layout{64, length};
   const std::int64_t blocks = length / 64, words = BlockLayout::words_of(blocks);
-  layout.resize(static_cast<std::size_t>(BlockLayout::head + blocks * words));
+  layout.resize(static_cast<std::size_t>(BlockLayout::header_words + blocks * words));
   for (std::int64_t row = 0; row < blocks; ++row)
     for (std::int64_t column = 0; column <= row; ++column)
       if (column == 0 || row - column <= before)
-        layout[static_cast<std::size_t>(BlockLayout::head + row * words + column / 64)] |=
+        layout[static_cast<std::size_t>(BlockLayout::header_words + row * words + column / 64)] |=
             static_cast<std::int64_t>(std::uint64_t{1} << (column % 64));
   return layout;
 }

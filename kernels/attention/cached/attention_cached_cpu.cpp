@@ -9,7 +9,7 @@
 namespace ztrain::kernels {
 namespace {
 
-constexpr int block = 64;
+constexpr int block = cached_tile;
 constexpr std::int64_t few_tokens = 4;  ///< up to here a block of queries would be mostly padding
 
 template <class A, int max_dim>
@@ -32,25 +32,30 @@ template <class T>
 void mask(const CachedArguments<T>& a, const Queries& q, std::int64_t k0, int keys,
           acc_t<T>* __restrict scores) {
   for (int j = 0; j < q.rows; ++j) {
-    const std::int64_t row = a.row_of(q.q0 + j), first = a.first_row(row);
+    const std::int64_t row = a.row_of(q.q0 + j);
+    const std::int64_t first = a.shape.layout.has(row, k0) ? a.first_row(row) : row + 1;
     for (int i = 0; i < keys; ++i)
       if (k0 + i > row || k0 + i < first) scores[i * block + j] = masked_score<acc_t<T>>;
   }
 }
 
-/// Rows [k0, k0 + keys) of the cache.
+/// Rows [k0, k0 + keys) of the cache. The queries are in two blocks of a layout at most: those of the first
+/// and of the last query.
 template <class T, int max_dim>
 void attend(const CachedArguments<T>& a, const Queries& q, std::int64_t k0, int keys,
             Tiles<acc_t<T>, max_dim>& t) {
   using A = acc_t<T>;
+  const std::int64_t first = a.row_of(q.q0), last = a.row_of(q.q0 + q.rows - 1);
+  const bool of_first = a.shape.layout.has(first, k0), of_last = a.shape.layout.has(last, k0);
+  if (!of_first && !of_last) return;
   const int hd = static_cast<int>(a.shape.head_dim), columns = tile::padded(hd, tile::column_quantum);
   const std::int64_t kv = q.head / (a.shape.heads / a.shape.kv_heads), offset = (kv * a.capacity + k0) * hd;
   tile::load(a.k + offset, hd, keys, hd, t.keys, max_dim, tile::padded(keys, tile::row_quantum), hd);
   tile::load(a.v + offset, hd, keys, hd, t.values, max_dim, keys, columns);
   tile::product<A, false>(keys, block, hd, t.keys, max_dim, 1, t.queries, block, t.scores, block);
   cap_scores(t.scores, keys * block, a.soft_cap * A(log2_e));
-  const std::int64_t oldest = a.first_row(a.row_of(q.q0 + q.rows - 1));
-  if (k0 + keys - 1 > a.row_of(q.q0) || k0 < oldest) mask(a, q, k0, keys, t.scores);
+  if (k0 + keys - 1 > first || k0 < a.first_row(last) || !of_first || !of_last)
+    mask(a, q, k0, keys, t.scores);
   t.softmax.update(t.scores, keys);
   scale_rows(t.out, max_dim, q.rows, columns, t.softmax.correction);
   tile::product<A, true>(q.rows, columns, keys, t.scores, 1, block, t.values, max_dim, t.out, max_dim);
@@ -84,8 +89,11 @@ void attend_block(const CachedArguments<T>& a, std::int64_t head, std::int64_t q
     if (a.sinks != nullptr) t.softmax.maximum[i] *= acc_t<T>(log2_e);
   }
   const std::int64_t end = std::min(a.row_of(q0 + q.rows), a.capacity);
-  for (std::int64_t k0 = std::max<std::int64_t>(0, a.first_row(a.row_of(q0))); k0 < end; k0 += block)
-    attend(a, q, k0, static_cast<int>(std::min<std::int64_t>(block, end - k0)), t);
+  for (std::int64_t k0 = std::max<std::int64_t>(0, a.first_row(a.row_of(q0))), keys = 0; k0 < end;
+       k0 += keys) {
+    keys = rows_of_tile(a, k0, end);
+    attend(a, q, k0, static_cast<int>(keys), t);
+  }
   store(a, q, t);
 }
 

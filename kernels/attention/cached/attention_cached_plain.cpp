@@ -20,6 +20,7 @@ KOKKOS_INLINE_FUNCTION void attend(const Warp& warp, const CachedArguments<T>& a
   a.begin_softmax(row % s.heads, part == 0 && end > 0, stream.maximum, stream.sum);
   warp.each([&](const int lane) { q.load(a.q + row * s.head_dim, lane, dim); });
   for (std::int64_t j = a.first_row(own) + part; j < end; j += parts) {
+    if (!s.layout.has(own, j)) continue;
     const std::int64_t at = (kv * a.capacity + j) * s.head_dim;
     warp.each([&](const int lane) {
       key.load(a.k + at, lane, dim);

@@ -7,7 +7,7 @@
 namespace ztrain::kernels {
 namespace {
 
-constexpr int key_block = 64;
+constexpr int key_block = cached_tile;
 constexpr int head_block = 8;  ///< query heads that share a row while it is at hand
 
 constexpr int lanes = 16;  ///< sums are formed side by side in as many, so that they vectorise as they stand
@@ -149,8 +149,10 @@ void attend_heads(const CachedArguments<T>& a, std::int64_t token, std::int64_t 
   const std::int64_t row = a.row_of(token), end = row >= 0 && row < a.capacity ? row + 1 : 0;
   for (int h = 0; h < heads; ++h) a.begin_softmax(head + h, end > 0, t.maximum[h], t.sum[h]);
   const std::int64_t kv = head / (a.shape.heads / a.shape.kv_heads);
-  for (std::int64_t k0 = a.first_row(row); k0 < end; k0 += key_block)
-    attend(a, kv, heads, k0, static_cast<int>(std::min<std::int64_t>(key_block, end - k0)), t);
+  for (std::int64_t k0 = a.first_row(row), keys = 0; k0 < end; k0 += keys) {
+    keys = rows_of_tile(a, k0, end);
+    if (a.shape.layout.has(row, k0)) attend(a, kv, heads, k0, static_cast<int>(keys), t);
+  }
   // Without a row there was nothing to sum: 0 / 0.
   for (int h = 0; h < heads; ++h)
     for (std::int64_t d = 0; d < hd; ++d)

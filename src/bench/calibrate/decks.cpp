@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace ztrain::bench {
 namespace {
 
@@ -60,6 +62,9 @@ std::vector<CalibrationDeck> calibration_decks(int ranks, bool quick) {
   add("offloaded, small", small, "bf16", ranks, {}, offloaded);
   add("offloaded", wide, "bf16", ranks, {}, offloaded);
   add("offloaded, fp32", middle, "fp32", ranks, {}, offloaded);
+  for (const auto& [name, sizes] :
+       {std::pair{"matrices, small", small}, {"matrices", middle}, {"matrices, wide", wide}})
+    add(name, sizes, "bf16", ranks, {}, "[optimizer]\nname = \"muon\"\n");
   if (!even) return decks;
   add("tensor", middle, "bf16", ranks / 2, {}, "[mesh]\ntensor = 2\n");
   add("tensor, wide", wide, "bf16", ranks / 2, {}, "[mesh]\ntensor = 2\n");

@@ -1,8 +1,9 @@
 #pragma once
-// A checkpoint on disk, of format version 7 if an optimizer steps some parameters by whole matrices, else of
-// version 6 if frozen parameters are elsewhere, else of version 5. Versions 1 to 4 are the same without
-// frozen parameters, without states of granules above 1, without parts of a parameter that differ in size,
-// and without checksums of frames and of metadata.json.
+// A checkpoint on disk, of format version 8 if each copy of a shard has values of its own in some state, else
+// of version 7 if an optimizer steps some parameters by whole matrices, else of version 6 if frozen
+// parameters are elsewhere, else of version 5. Versions 1 to 4 are the same without frozen parameters,
+// without states of granules above 1, without parts of a parameter that differ in size, and without checksums
+// of frames and of metadata.json.
 //
 //   step_<N>/             complete: it is renamed from step_<N>.tmp after everything in it was synced
 //     shard_0000.h5 ...   the bytes
@@ -27,12 +28,13 @@
 // on which shards are cut, so a block belongs to one rank.
 //
 // index.h5:
-//   attribute "format_version"  "5", "6" or "7"
+//   attribute "format_version"  "5", "6", "7" or "8"
 //   attribute "metadata"        the JSON text that the saver gave
 //   attribute "tables"          JSON: "states" [name], "granules" [elements per item of each state],
 //                               "parameters" [{name, shape, frozen: true where it is, elsewhere: true where
 //                               the checkpoint does not hold its weights,
 //                               by_matrix: true if the optimizer steps whole matrices of it,
+//                               copies: number of copies that have values of their own (copy_name),
 //                               begins: where its slices begin, and last where they end, if they differ in
 //                               size}],
 //                               "dtypes" [name], "files" [{name, bytes, frame: the checksum of those bytes
@@ -62,7 +64,7 @@
 
 namespace ztrain::checkpoint {
 
-inline constexpr int newest_version = 7;
+inline constexpr int newest_version = 8;
 inline constexpr std::int64_t checksum_block = std::int64_t{1}
                                                << 20;  ///< bytes; a multiple of every element size
 inline constexpr std::int64_t largest_dataset = std::int64_t{1} << 31;  ///< items
@@ -94,6 +96,8 @@ struct ParameterEntry {
   bool elsewhere = false;              ///< whether it is frozen and the checkpoint does not hold its weights
   /// Whether the optimizer steps whole matrices of it. Such parameters have states that others have not.
   bool by_matrix = false;
+  /// Number of copies of its shards, each of which has values of its own in some state. 0: no state is such.
+  std::int64_t copies = 0;
   bool operator==(const ParameterEntry&) const = default;
 };
 
@@ -123,6 +127,11 @@ struct Index {
 
 std::string file_name(std::int64_t file);  ///< returns "shard_0003.h5"
 std::string dataset_name(const std::string& state, const PieceRow& piece);
+
+/// Returns the name of the state that holds the values of one copy of each shard: "optimizer/error.copy1".
+std::string copy_name(const std::string& state, std::int64_t copy);
+/// Returns the number of the copy in such a name, or -1 for the name of another state.
+std::int64_t copy_in(const std::string& name);
 
 /// Returns the slices of the parameter of which the piece is one.
 TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece);

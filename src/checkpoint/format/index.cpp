@@ -35,6 +35,7 @@ std::string tables_of(const Index& index) {
     if (p.frozen) parameters.back()["frozen"] = true;
     if (p.elsewhere) parameters.back()["elsewhere"] = true;
     if (p.by_matrix) parameters.back()["by_matrix"] = true;
+    if (p.copies > 0) parameters.back()["copies"] = p.copies;
     if (!p.begins.empty()) parameters.back()["begins"] = p.begins;
   }
   for (const auto& f : index.files)
@@ -70,10 +71,10 @@ std::vector<DType> parse_tables(const std::string& text, Index& index) {
     index.catalog.states.push_back({states[s], granules[s]});
   }
   for (const auto& p : tables.at("parameters"))
-    index.catalog.parameters.push_back({require_plain(p.at("name").get<std::string>()),
-                                        p.at("shape").get<Shape>(), p.value("frozen", false),
-                                        p.value("begins", std::vector<std::int64_t>()),
-                                        p.value("elsewhere", false), p.value("by_matrix", false)});
+    index.catalog.parameters.push_back(
+        {require_plain(p.at("name").get<std::string>()), p.at("shape").get<Shape>(), p.value("frozen", false),
+         p.value("begins", std::vector<std::int64_t>()), p.value("elsewhere", false),
+         p.value("by_matrix", false), p.value("copies", std::int64_t{0})});
   for (const auto& f : tables.at("files")) {
     index.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<std::int64_t>(),
                            f.value("frame", std::string())});
@@ -284,18 +285,6 @@ std::string dataset_name(const std::string& state, const PieceRow& piece) {
                          : fmt::format("{}/unit_{:04}.{}", state, piece.unit, piece.part);
 }
 
-TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece) {
-  return {static_cast<int>(piece.tensor_dim), static_cast<int>(piece.tensor_parts), parameter.begins};
-}
-
-std::int64_t StoredForm::items_before(int index) const {
-  if (slice.whole()) return index == 0 ? 0 : elements(shape);
-  const auto dim = static_cast<std::size_t>(slice.dim);
-  Shape before = shape;
-  before[dim] = slice.begin(shape[dim], index);
-  return elements(before);
-}
-
 void require_granule(const std::string& state, std::int64_t granule) {
   REQUIRE(granule >= 1 && quantum % granule == 0,
           "{}: its granule is {} elements; legal are the divisors of {}", state, granule, quantum);
@@ -323,20 +312,25 @@ void require_complete(const Index& index) {
       had[static_cast<std::size_t>(piece.state)][p.by_matrix] = true;
     require_tensor_complete(index, begin, end);
   });
-  for (std::size_t s = 0; s < index.catalog.states.size(); ++s)
+  for (std::size_t s = 0; s < index.catalog.states.size(); ++s) {
+    const StateEntry& state = index.catalog.states[s];
+    const std::int64_t copy = copy_in(state.name);
     for (std::size_t p = 0; p < index.catalog.parameters.size(); ++p) {
-      const StateEntry& state = index.catalog.states[s];
       const ParameterEntry& parameter = index.catalog.parameters[p];
       const bool is_there = seen[place(static_cast<std::int64_t>(s), static_cast<std::int64_t>(p))];
       const bool of_other_kind =
           !parameter.frozen && !had[s][parameter.by_matrix] && had[s][!parameter.by_matrix];
-      const bool none =
-          of_other_kind || (parameter.frozen && (state.name != weights_state || parameter.elsewhere));
+      const bool is_beyond = copy >= parameter.copies && !parameter.frozen;
+      REQUIRE(!is_beyond || !is_there, "{} has {} and {} copies with values of their own", parameter.name,
+              state.name, parameter.copies);
+      const bool none = of_other_kind || is_beyond ||
+                        (parameter.frozen && (state.name != weights_state || parameter.elsewhere));
       REQUIRE(!none || !is_there, "{} is frozen{} and has {}", parameter.name,
               parameter.elsewhere ? ", with its weights elsewhere," : "", state.name);
       REQUIRE(none || is_there || elements(parameter.shape) == 0, "no rank has {} of {} to save", state.name,
               parameter.name);
     }
+  }
 }
 
 void write_index(const std::filesystem::path& path, const Index& index, const std::string& metadata,
@@ -344,7 +338,9 @@ void write_index(const std::filesystem::path& path, const Index& index, const st
   Hdf5File file = Hdf5File::create(path, key);
   const bool partial = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::elsewhere);
   const bool by_matrix = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::by_matrix);
-  file.set_attribute("format_version", std::to_string(newest_version - (by_matrix ? 0 : partial ? 1 : 2)));
+  const bool copies = std::ranges::any_of(index.catalog.parameters, &ParameterEntry::copies);
+  const int older = copies ? 0 : by_matrix ? 1 : partial ? 2 : 3;
+  file.set_attribute("format_version", std::to_string(newest_version - older));
   file.set_attribute("metadata", metadata);
   file.set_attribute("tables", tables_of(index));
   std::vector<std::int64_t> cells(index.pieces.size() * piece_columns);

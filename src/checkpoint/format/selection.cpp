@@ -1,7 +1,13 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
 #include "checkpoint/format/format.hpp"
 
 namespace ztrain::checkpoint {
 namespace {
+
+constexpr std::string_view copy_mark = ".copy";
 
 /// Appends the boxes of [begin, end) within the sub-tensor of dims dim, dim + 1, ...; the indices before it
 /// are fixed.
@@ -59,6 +65,31 @@ StoredForm stored_form(const ParameterEntry& parameter, std::int64_t granule, co
   std::vector<std::int64_t> begins{0};
   for (int index = 0; index < slice.parts; ++index) begins.push_back(begins.back() + items(index));
   return {{begins.back()}, {0, slice.parts, begins}};
+}
+
+std::string copy_name(const std::string& state, std::int64_t copy) {
+  return fmt::format("{}{}{}", state, copy_mark, copy);
+}
+
+std::int64_t copy_in(const std::string& name) {
+  const std::size_t mark = name.rfind(copy_mark);
+  if (mark == name.npos) return -1;
+  std::int64_t copy = -1;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + mark + copy_mark.size(), end, copy);
+  return error == std::errc() && rest == end ? copy : -1;
+}
+
+TensorSlice slices_of(const ParameterEntry& parameter, const PieceRow& piece) {
+  return {static_cast<int>(piece.tensor_dim), static_cast<int>(piece.tensor_parts), parameter.begins};
+}
+
+std::int64_t StoredForm::items_before(int index) const {
+  if (slice.whole()) return index == 0 ? 0 : elements(shape);
+  const auto dim = static_cast<std::size_t>(slice.dim);
+  Shape before = shape;
+  before[dim] = slice.begin(shape[dim], index);
+  return elements(before);
 }
 
 }  // namespace ztrain::checkpoint

@@ -28,7 +28,8 @@ constexpr std::array section_rows{
     SectionRow{"data", "Token files."},
     SectionRow{"model", "The transformer."},
     SectionRow{"sparse_attention",
-               "Attention to some blocks of keys alone. The names are those of DeepSpeed's section."},
+               "Attention to some blocks of keys only. All names but seed and layout are those of "
+               "DeepSpeed's section. It works on CPU ranks only."},
     SectionRow{"experts", "Training of mixtures of experts."},
     SectionRow{"lora",
                "Low-rank adapters (Hu et al., 2021): the model's weights stay, small factors beside them are "

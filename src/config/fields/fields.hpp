@@ -74,6 +74,9 @@ struct Field {
   OnResume on_resume = OnResume::never;
   bool numeric = false;  ///< whether it shapes the computed numbers, and so is part of the deck's hash
   PathKind path = PathKind::none;
+  /// Key of a kind of codes, unless empty: with codes this key decides which values are rounded to them, so
+  /// that one of OnResume::free needs checkpoint.override too.
+  std::string_view rounds_with{};
   std::string_view only_on{};  ///< "CPU" or "GPU" if the key has no effect on others
   std::string example{};  ///< value for the template, as TOML, if the default would not make a usable deck
 

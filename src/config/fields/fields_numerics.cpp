@@ -110,10 +110,11 @@ std::vector<Field> recompute() {
             "mode = full applies to every k-th block; the others keep their activations."}),
       free({KEY_OF(recompute, pieces), "[]", "", piece_names(), pieces_doc()}),
       free({KEY_OF(recompute, tiles), "1", "parts", between(1, 1e6),
-            "Above 1, the feed-forward of each block, with its norms, is computed for so many parts of a "
-            "rank's tokens one after another (ALST's tiled feed-forward), and run again in backward with "
-            "any mode. The memory that it takes falls by this factor. Gradients of weights are added up "
-            "over the parts."}),
+            "Above 1, the feed-forward of each block, with its norms, is computed for this many equal parts "
+            "of a rank's tokens, one after another (ALST's tiled feed-forward), and again in backward, "
+            "whatever the mode. Memory of its intermediate results falls by this factor. It divides the "
+            "tokens "
+            "that a rank has of a micro-batch. Losses differ in the last bits."}),
   };
 }
 

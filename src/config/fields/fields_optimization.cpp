@@ -84,6 +84,9 @@ std::vector<Field> optimization() {
                    "Decay of a moving average of each trained parameter, which begins as the parameter "
                    "and is kept in fp32 beside the optimizer's state. 0: none is kept. `ztrain export "
                    "--ema` and `ztrain evaluate --ema` take the averages in place of the weights."})),
+      on_request(numeric({KEY_OF(optimizer, freeze_step), "0", "steps", count(0),
+                          "Warm-up of onebit_adam, in which it is adamw; then the second moment stays, and "
+                          "ranks of mesh.replicate sum up the momentum in one bit an element."})),
       free({KEY_OF(optimizer, during_backward), "false", "", any(),
             "Whether each unit is stepped once its gradient is reduced, while backward goes on, and its "
             "gradient let go: with one micro-batch to a step, or sharding.gradient_accumulation = "

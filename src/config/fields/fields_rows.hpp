@@ -65,6 +65,9 @@ inline Legal dtype_of(std::vector<std::string> choices) {
 inline Field free(Field f) {
   return f.on_resume = OnResume::free, f;
 }
+inline Field free_without(std::string_view codes, Field f) {
+  return f.rounds_with = codes, free(std::move(f));
+}
 inline Field on_request(Field f) {
   return f.on_resume = OnResume::on_request, f;
 }

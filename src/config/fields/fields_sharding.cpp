@@ -60,13 +60,15 @@ std::vector<Field> strategy() {
 /// Returns the fields of when parameters are gathered and how long copies live.
 std::vector<Field> gathering() {
   return {
-      free({KEY_OF(sharding, reshard_after_forward), R"("auto")", "", reshard(),
-            "Whether a gathered unit is dropped after its forward and gathered again for its backward. auto: "
-            "as the strategy says. false: it is kept. A number N: each rank keeps the part that it would own "
-            "if the unit were sharded over groups of N neighbouring ranks, so that the gather for backward "
-            "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard, and with "
-            "mesh.context > 1 a group is those N with all their ranks of context: N x mesh.context. Of no "
-            "effect where parameters stay whole."}),
+      free_without(
+          "sharding.reduce_codes",
+          {KEY_OF(sharding, reshard_after_forward), R"("auto")", "", reshard(),
+           "Whether a gathered unit is dropped after its forward and gathered again for its backward. auto: "
+           "as the strategy says. false: it is kept. A number N: each rank keeps the part that it would own "
+           "if the unit were sharded over groups of N neighbouring ranks, so that the gather for backward "
+           "stays within the group (DeepSpeed's hpZ, FSDP2's integer); N divides mesh.shard, and with "
+           "mesh.context > 1 a group is those N with all their ranks of context: N x mesh.context. Of no "
+           "effect where parameters stay whole."}),
       free({KEY_OF(sharding, forward_prefetch), "1", "units",
             also({{"true", "1"}, {"false", "0"}}, between(0, 64)),
             "How many units ahead of their use parameters are gathered in forward."}),
@@ -86,32 +88,30 @@ std::vector<Field> gathering() {
             "A gathered unit is kept when it is used again before this many other parameters are gathered "
             "(DeepSpeed's stage3_max_reuse_distance)."}),
       numeric({KEY_OF(sharding, gather_codes), R"("none")", "", one_of({"none", "int8", "int4"}),
-               "Units are gathered as whole numbers of 8 or 4 bits, with an fp32 scale for each 64 elements: "
-               "8.5 or 4.5 bits an element (ZeRO++'s qwZ, DeepSpeed's zero_quantized_weights). The model is "
-               "computed with the weights that the codes stand for, on one rank too. Losses are then those "
-               "of any mesh with as many ranks of mesh.tensor, whose parts of a layer have blocks of their "
-               "own. The "
-               "optimizer steps the weights themselves, which checkpoints and exports have. Weights that "
-               "precision.fp8 or lora.quantization keep as codes are gathered as these, and what "
-               "persistence_threshold keeps whole is not coded."}),
+               "Units are gathered as whole numbers of 8 or 4 bits, with an fp32 scale for each 64 elements "
+               "(ZeRO++'s qwZ, DeepSpeed's zero_quantized_weights): 8.5 or 4.5 bits an element. The model "
+               "computes with the rounded weights, also on one rank, while the optimizer, checkpoints and "
+               "exports have exact ones. Losses are the same, but for the last bits, on every mesh with the "
+               "same mesh.tensor. Weights that precision.fp8 or lora.quantization keep as codes are gathered "
+               "as these, and what persistence_threshold keeps whole is not coded."}),
   };
 }
 
 /// Returns the fields of how parameters are grouped and how their gradients travel.
 std::vector<Field> grouping() {
   return {
-      free({KEY_OF(sharding, persistence_threshold), "0", "elements", count(0),
-            "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
-            "stage3_param_persistence_threshold). Those that one product takes count together: queries, keys "
-            "and values; gate and up."}),
+      free_without(
+          "sharding.gather_codes",
+          {KEY_OF(sharding, persistence_threshold), "0", "elements", count(0),
+           "Parameters with fewer elements than this stay whole on each rank (DeepSpeed's "
+           "stage3_param_persistence_threshold). Those that one product takes count together: queries, keys "
+           "and values; gate and up."}),
       numeric(
           {KEY_OF(sharding, reduce_codes), R"("none")", "", one_of({"none", "int8", "int4"}),
-           "Gradients go to the owners of their shards as whole numbers of 8 or 4 bits, with an fp32 scale "
-           "for each 64 elements: 8.5 or 4.5 bits an element (ZeRO++'s qgZ, DeepSpeed's "
-           "zero_quantized_gradients). The owner adds up in fp32 what the codes of all ranks say, in rank "
-           "order. If shards lie on several nodes, each node adds up first, and its sums are coded again. "
-           "What is reduced is rounded, so losses depend on the mesh and on gradient_accumulation. One rank "
-           "rounds its gradient in the same way. Sums over mesh.replicate travel in precision.reduce."}),
+           "Gradients are reduced as whole numbers of 8 or 4 bits, with an fp32 scale for each 64 elements "
+           "(ZeRO++'s qgZ, DeepSpeed's zero_quantized_gradients): 8.5 or 4.5 bits an element. Each reduction "
+           "rounds them, also on one rank, so losses depend on the mesh and on gradient_accumulation. Sums "
+           "over mesh.replicate travel in precision.reduce."}),
       free({KEY_OF(sharding, reduce_bucket_size), "0", "elements", count(0),
             "Reductions of more gradients than this are cut into several. 0: one per unit."}),
       free({KEY_OF(sharding, overlap_reduce), "true", "", any(),

@@ -43,6 +43,7 @@ constexpr OtherName rows_without_key[] = {
      "peft_autocast_adapter_dtype init_timeout_seconds save_traces_folder description "
      "print_args use_for_integration_test config_file custom_config_module trace_buf_size",
      "nothing of the kind is needed here: leave it out", need},
+    {"", "cpuadam_cores_perc", "the host's steps take all threads of a rank: leave it out", need},
     {"",
      "fsdp_use_orig_params use_orig_params contiguous_gradients reduce_scatter allgather_partitions "
      "flops_profiler comms_logger flops_profiler.enabled comms_logger.enabled moe_grouped_gemm "
@@ -61,10 +62,10 @@ constexpr OtherName rows_without_key[] = {
      "eager_attention s2_attention flash_attn_fuse_mlp",
      "attention is always fused: leave it out", need},
     {"",
-     "neftune_noise_alpha ignored_modules round_robin_gradients "
-     "zero_quantized_nontrainable_weights "
+     "neftune_noise_alpha ignored_modules round_robin_gradients zeropp_loco_param "
      "noisy_gate_policy use_residual top2_2nd_expert_sampling score_before_experts moe_input_jitter_eps "
-     "expert_parallel optim_args optim_target_modules torch_adam bias_correction amsgrad auto_cast amp "
+     "expert_parallel optim_args optim_target_modules cuda_aware comm_backend_name torch_adam "
+     "bias_correction amsgrad auto_cast amp "
      "torch_autocast fp16_master_weights_and_grads bf16_optimizer_states prescale_gradients "
      "gradient_predivide_factor gradient_allreduce_op sparse_gradients "
      "use_multi_rank_bucket_allreduce stage3_model_persistence_threshold "
@@ -82,10 +83,12 @@ constexpr OtherName rows_without_key[] = {
      "disable_loss_parallel enable_compiled_autograd lr_div_factor cycle_* decay_lr_rate lr_range_test_* "
      "emulate filter_fqns experimental fault_tolerance",
      "there is nothing like it here: leave it out"},
+    {"", "zero_quantized_nontrainable_weights",
+     "sharding.gather_codes covers frozen weights too; for frozen weights in 4 bits: lora.quantization"},
     {"",
      "sparse_attention.attention different_layout_per_head num_different_global_patterns "
      "num_differnt_global_patterns horizontal_global_attention global_block_end_indices",
-     "all heads have one layout of blocks, and none sees a block behind the query's"},
+     "all heads have one layout of blocks, and none sees a later block than the query's"},
     // These are the names of methods that may come to ztrain.
     {"", "bnb_config_kwargs bnb_4bit_quant_storage gptq qlora_sharded_* llm_int8_*",
      "lora.quantization says how frozen weights are kept, which are sharded and gathered as codes"},

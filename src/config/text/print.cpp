@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "config/architectures.hpp"
+#include "config/block_layout.hpp"
 #include "config/fields/value.hpp"
 #include "config/hf/own_head.hpp"
 #include "config/validate/refusals.hpp"
@@ -46,15 +48,16 @@ std::string template_entry(const Field& field) {
   return fmt::format("\n{}{}{}\n", comment(field.doc), comment(facts(field)), setting);
 }
 
-const char* may_change(OnResume on_resume) {
-  if (on_resume == OnResume::never) return "no";
-  return on_resume == OnResume::free ? "yes" : "on request";
+std::string may_change(const Field& field) {
+  if (!field.rounds_with.empty()) return fmt::format("yes; on request with `{}`", field.rounds_with);
+  if (field.on_resume == OnResume::never) return "no";
+  return field.on_resume == OnResume::free ? "yes" : "on request";
 }
 
 std::string markdown_row(const Field& field) {
   return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", field.member(), type_name(field),
                      field.standard.empty() ? "*must be given*" : fmt::format("`{}`", field.standard),
-                     field.unit, markdown_cell(legal_text(field)), may_change(field.on_resume),
+                     field.unit, markdown_cell(legal_text(field)), may_change(field),
                      markdown_cell(field.doc));
 }
 
@@ -137,8 +140,9 @@ std::uint64_t deck_hash(const Deck& deck) {
 namespace {
 
 std::string recompute_summary(const Recompute& r) {
-  if (r.mode == "selective") return fmt::format("{}", fmt::join(r.pieces, " "));
-  return r.mode == "full" && r.every > 1 ? fmt::format("full, every {} blocks", r.every) : r.mode;
+  std::string text = r.mode == "selective" ? fmt::format("{}", fmt::join(r.pieces, " ")) : r.mode;
+  if (r.mode == "full" && r.every > 1) text += fmt::format(", every {} blocks", r.every);
+  return r.tiles > 1 ? text + fmt::format(", feed-forwards in {} parts", r.tiles) : text;
 }
 
 /// Returns ", name value" unless value is 0.
@@ -151,8 +155,8 @@ std::string given(const char* name, std::int64_t value) {
 std::string moments_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
   std::vector<std::string> parts;
-  for (const optim::StateInfo& state :
-       optim::kept_states(optim::find(o.name), o.settings(), deck.precision.master)) {
+  for (const optim::StateInfo& state : optim::kept_states(optim::find(o.name), o.settings(),
+                                                          deck.precision.master, deck.mesh.replicate > 1)) {
     std::string part(name_of(state.dtype.value_or(deck.precision.moments)));
     if (state.granule > 1) part += fmt::format(" per {}", state.granule);
     if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
@@ -178,6 +182,19 @@ std::string strategy_summary(const Deck& deck) {
   return text + (s.overlap_reduce ? "" : ", reductions not overlapped");
 }
 
+std::string attention_summary(const Deck& deck) {
+  const SparseAttention& sparse = deck.sparse_attention;
+  if (!sparse.is_on()) return "";
+  const std::vector<std::int64_t> layout = block_layout(sparse, deck.data.sequence);
+  if (layout.empty()) return fmt::format("{}, {} is not here: all blocks", sparse.mode, sparse.layout);
+  int seen = 0;
+  for (std::size_t i = 2; i < layout.size(); ++i)
+    seen += std::popcount(static_cast<std::uint64_t>(layout[i]));
+  const std::int64_t blocks = deck.data.sequence / sparse.block;
+  return fmt::format("{}, {} of {} blocks of {} tokens", sparse.mode, seen, blocks * (blocks + 1) / 2,
+                     sparse.block);
+}
+
 std::string precision_summary(const Deck& deck) {
   const Precision& p = deck.precision;
   std::string text =
@@ -193,8 +210,11 @@ std::string precision_summary(const Deck& deck) {
 
 std::string optimizer_summary(const Deck& deck) {
   const Optimizer& o = deck.optimizer;
-  return fmt::format("{}, lr {} ({}), weight decay {}, clip {}{}", o.name, o.lr, deck.schedule.name,
-                     o.weight_decay, o.max_norm, given("groups", static_cast<std::int64_t>(o.groups.size())));
+  std::string text = fmt::format("{}{}, lr {} ({}), weight decay {}, clip {}{}", o.name,
+                                 o.name == "muon" && o.muon_scale != "rms" ? " of scale " + o.muon_scale : "",
+                                 o.lr, deck.schedule.name, o.weight_decay, o.max_norm,
+                                 given("groups", static_cast<std::int64_t>(o.groups.size())));
+  return o.ema_decay > 0 ? text + fmt::format(", averages of decay {}", o.ema_decay) : text;
 }
 
 std::string saving_summary(const Deck& deck, double bytes) {
@@ -238,7 +258,7 @@ std::string offload_summary(const Deck& deck) {
   }
   std::string text;
   for (const auto& [to, what] : sent) text += fmt::format("{}{} -> {}", text.empty() ? "" : "; ", what, to);
-  return text;
+  return o.optimizer_ahead ? text + "; steps ahead of the norm" : text;
 }
 
 std::string context_note(const Deck& deck) {

@@ -29,17 +29,22 @@ std::uint64_t deck_hash(const Deck& deck);
 /// and what else differs from its default.
 std::string strategy_summary(const Deck& deck);
 
+/// Returns "bigbird, 21 of 36 blocks of 64 tokens", the blocks up to each query's own; "" without
+/// [sparse_attention].
+std::string attention_summary(const Deck& deck);
+
 /// Returns "parameters bf16, gradients fp32, ..."; with fp16 also the loss scale.
 std::string precision_summary(const Deck& deck);
 
-/// Returns "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1".
+/// Returns "adamw, lr 0.0003 (cosine), weight decay 0.1, clip 1", and what else differs from its default.
 std::string optimizer_summary(const Deck& deck);
 
 /// Returns "847 GB each, every 250 steps and at the end; room for 4 (checkpoint.keep = 3)". bytes is the size
 /// of one checkpoint, of all ranks.
 std::string saving_summary(const Deck& deck, double bytes);
 
-/// Returns "master, optimizer -> cpu; activations -> nvme (0.5 of them)", or "" without offload.
+/// Returns "master, optimizer -> cpu; activations -> nvme (0.5 of them)", with "; steps ahead of the norm"
+/// if the host takes them; "" without offload.
 std::string offload_summary(const Deck& deck);
 
 /// Returns "without effect on CPUs: device.tf32 = true (deck.toml:9)" for keys that the deck gives other

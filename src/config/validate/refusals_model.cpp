@@ -109,19 +109,15 @@ constexpr Refusal model_table[]{
      [](const Deck& d) {
        return d.model.sliding_window != 0 && !d.model.layer_types.empty() && !some_slide(d.model);
      }},
-    {"sparse_attention.mode model.sliding_window",
-     "{at}: sparse_attention.mode = {sparse_attention.mode} and model.sliding_window = "
-     "{model.sliding_window} both say which keys are attended to; set the one to \"none\" or the other to 0",
-     [](const Deck& d) { return d.sparse_attention.is_on() && d.model.sliding_window != 0; }},
     {"sparse_attention.block data.sequence",
      "{at}: sparse_attention.block = {sparse_attention.block} does not divide data.sequence = "
-     "{data.sequence}; a sequence is a whole number of blocks",
+     "{data.sequence}; rows of a layout begin anew with each sequence, which has whole blocks therefore",
      [](const Deck& d) {
        return d.sparse_attention.is_on() && d.data.sequence % d.sparse_attention.block != 0;
      }},
     {"sparse_attention.num_global_blocks sparse_attention.num_local_blocks sparse_attention.mode",
-     "{at}: sparse_attention.num_global_blocks = {sparse_attention.num_global_blocks} are more than the "
-     "{sparse_attention.num_local_blocks} blocks of a window (sparse_attention.num_local_blocks)",
+     "{at}: sparse_attention.num_global_blocks = {sparse_attention.num_global_blocks} of fixed are the last "
+     "blocks of a window, which has sparse_attention.num_local_blocks = {sparse_attention.num_local_blocks}",
      [](const Deck& d) {
        const SparseAttention& s = d.sparse_attention;
        return s.mode == "fixed" && s.num_global_blocks > s.num_local_blocks;
@@ -135,11 +131,11 @@ constexpr Refusal model_table[]{
      "\"file\", and that is {sparse_attention.mode}",
      [](const Deck& d) { return d.sparse_attention.mode != "file" && !d.sparse_attention.layout.empty(); }},
     {"sparse_attention.layout sparse_attention.block data.sequence",
-     "{at}: sparse_attention.layout has {rows} rows, and data.sequence = {data.sequence} makes {blocks} "
-     "blocks of {sparse_attention.block} tokens",
+     "{at}: sparse_attention.layout has {rows} rows, and data.sequence = {data.sequence} has {blocks} blocks "
+     "of {sparse_attention.block} tokens, each of which needs a row",
      [](const Deck& d) {
        const SparseAttention& s = d.sparse_attention;
-       return !s.rows.empty() && blocks_of(s.rows) != d.data.sequence / s.block;
+       return !s.rows.empty() && blocks_of(s.rows) < d.data.sequence / s.block;
      },
      [](const Deck& d) {
        const SparseAttention& s = d.sparse_attention;
@@ -147,7 +143,9 @@ constexpr Refusal model_table[]{
      }},
     {"data.sequence sparse_attention.block sparse_attention.mode",
      "{at}: data.sequence = {data.sequence} has {blocks} blocks of sparse_attention.block = "
-     "{sparse_attention.block} tokens, and a layout has at most {most} rows; take larger blocks",
+     "{sparse_attention.block} tokens, and a layout has at most {most} rows, because each attention of a "
+     "Program "
+     "holds its bits; take larger blocks",
      [](const Deck& d) {
        return d.sparse_attention.is_on() && d.data.sequence / d.sparse_attention.block > most_blocks;
      },
@@ -155,8 +153,9 @@ constexpr Refusal model_table[]{
        return Words{{"blocks", d.data.sequence / d.sparse_attention.block}, {"most", most_blocks}};
      }},
     {"sparse_attention.mode cluster.preset",
-     "{at}: sparse_attention.mode = {sparse_attention.mode}: CPUs alone can skip blocks of attention so far, "
-     "and this is for GPUs; nearest legal: \"none\""},
+     "{at}: sparse_attention.mode = {sparse_attention.mode} works on CPU ranks only, as a layout lies in "
+     "host "
+     "memory, and this job is for GPUs; nearest legal: \"none\""},
     {"model.no_rope_layers model.family",
      "{at}: model.no_rope_layers = {model.no_rope_layers}: each must be 0 or 1",
      [](const Deck& d) {

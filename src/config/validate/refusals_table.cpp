@@ -17,6 +17,9 @@ namespace {
 bool steps_in_backward(const Deck& d) {
   return d.optimizer.during_backward;
 }
+bool sums_signs(const Deck& d) {
+  return optim::find(d.optimizer.name).sums_signs;
+}
 /// Returns whether any unit's optimizer steps on the host.
 bool steps_on_host(const Offload& o) {
   return o.optimizer_on == "host" ||
@@ -204,7 +207,7 @@ constexpr Refusal table[]{
      "recompute.tiles = {tiles}: the dropout of {name} counts the tokens of whole micro-batches; set "
      "lora.dropout = 0, or lora.targets without the feed-forward"},
     {"recompute.tiles model.family",
-     "recompute.tiles = {tiles}: '{op}' of {name} does not work for a part of the tokens alone in this "
+     "recompute.tiles = {tiles}: '{op}' of {name} does not work for only a part of the tokens in this "
      "model; leave it out"},
     {"offload.* offload.nvme_path",
      "{at}: {key} = \"nvme\" needs offload.nvme_path, folders on drives of the node",
@@ -219,8 +222,8 @@ constexpr Refusal table[]{
      "nearest legal: false",
      [](const Deck& d) { return d.offload.optimizer_ahead && !steps_on_host(d.offload); }},
     {"offload.optimizer_ahead offload.optimizer offload.master",
-     "{at}: offload.optimizer_ahead = true holds all states in the host's memory at once, which sending them "
-     "to nvme is to save; nearest legal: false",
+     "{at}: offload.optimizer_ahead = true keeps all optimizer states in host memory, so they cannot be on "
+     "nvme; nearest legal: false",
      [](const Deck& d) {
        return d.offload.optimizer_ahead &&
               (d.offload.optimizer.to == "nvme" || d.offload.master.to == "nvme");
@@ -230,14 +233,31 @@ constexpr Refusal table[]{
      "norm of the gradients changes no step; nearest legal: false",
      [](const Deck& d) { return d.offload.optimizer_ahead && steps_in_backward(d); }},
     {"offload.optimizer_ahead optimizer.name",
-     "{at}: offload.optimizer_ahead = true is of steps that each rank takes by itself, element by element, "
-     "and optimizer.name = {optimizer.name} multiplies matrices of several ranks; nearest legal: false",
-     [](const Deck& d) { return d.offload.optimizer_ahead && d.optimizer.name == "muon"; }},
+     "{at}: offload.optimizer_ahead = true does not work with optimizer.name = {optimizer.name}, {why}; "
+     "nearest legal: false",
+     [](const Deck& d) { return d.offload.optimizer_ahead && (d.optimizer.name == "muon" || sums_signs(d)); },
+     [](const Deck& d) {
+       return Words{{"at", source_of(d, "offload.optimizer_ahead")},
+                    {"why", sums_signs(d) ? "whose gradients are summed after the whole backward"
+                                          : "whose step needs whole matrices from several ranks"}};
+     }},
     {"offload.optimizer_ahead mesh.pipeline",
-     "{at}: offload.optimizer_ahead = true is not there for stages of a pipeline (mesh.pipeline = "
-     "{mesh.pipeline}), which learn the number of tokens when the last stage has their losses; nearest "
-     "legal: false",
+     "{at}: offload.optimizer_ahead = true does not work with mesh.pipeline = {mesh.pipeline}: a stage "
+     "learns the number of tokens only at the end of the step; nearest legal: false",
      [](const Deck& d) { return d.offload.optimizer_ahead && d.mesh.pipeline != 1; }},
+    {"optimizer.name optimizer.freeze_step",
+     "{at}: optimizer.name = {optimizer.name} needs optimizer.freeze_step, the steps of its warm-up; nearest "
+     "legal: a fifth of the run's steps",
+     [](const Deck& d) { return sums_signs(d) && d.optimizer.freeze_step == 0; }},
+    {"optimizer.name experts.capacity",
+     "{at}: optimizer.name = {optimizer.name} cannot take a step of its warm-up again, as those are that "
+     "have "
+     "no room for some rows (experts.capacity = {experts.capacity}); nearest legal: experts.capacity = 0",
+     [](const Deck& d) { return sums_signs(d) && d.mesh.expert > 1 && d.experts.capacity > 0; }},
+    {"optimizer.during_backward optimizer.name",
+     "{at}: optimizer.during_backward = true does not work with optimizer.name = {optimizer.name}, whose "
+     "gradients are summed after the whole backward; nearest legal: false",
+     [](const Deck& d) { return steps_in_backward(d) && sums_signs(d); }},
     {"optimizer.nesterov optimizer.momentum",
      "{at}: optimizer.nesterov = true needs a momentum, and optimizer.momentum = 0; nearest legal: false",
      [](const Deck& d) { return d.optimizer.nesterov && d.optimizer.momentum <= 0; }},

@@ -35,25 +35,32 @@ std::string_view reason_of(std::string_view key) {
   return std::ranges::find_if(reasons, [&](const Reason& row) { return glob_match(row.keys, key); })->text;
 }
 
-/// Returns why a key can never change in this way; "" if it can.
+/// Returns that a key can never change in this way, and why; "" if it can.
 std::string never_because(const Deck& now, const Field& field, const std::string& before,
                           const std::string& after) {
-  if (field.on_resume == OnResume::never) return std::string(reason_of(field.key));
+  if (field.on_resume == OnResume::never) return fmt::format("it can never change: {}", reason_of(field.key));
   if ((before == "0") == (after == "0")) return "";
-  if (field.key == "optimizer.ema_decay") return "only above 0 averages are kept";
   const bool is_sum = field.key == "optimizer.momentum" && now.optimizer.name == "sgd";
-  return is_sum ? "only above 0 a running sum is kept" : "";
+  const char* kept = is_sum ? "a running sum" : field.key == "optimizer.ema_decay" ? "averages" : nullptr;
+  if (kept == nullptr) return "";
+  return fmt::format("it cannot change from or to 0: the checkpoint holds {} only if it was above 0", kept);
 }
 
-/// Whether a key of placement decides here which elements are rounded to codes, or how often.
-bool decides_codes(const Deck& deck, std::string_view key) {
-  const Sharding& s = deck.sharding;
-  return (key == "sharding.persistence_threshold" && s.gather_codes != "none") ||
-         (key == "sharding.reshard_after_forward" && s.reduce_codes != "none");
+/// Returns whether a key of placement decides here which values are rounded to codes, or how often.
+bool decides_codes(const Deck& deck, const Field& field) {
+  return !field.rounds_with.empty() && render(*find_field(field.rounds_with), deck) != R"("none")";
 }
 
 bool is_free(const Deck& deck, const Field& field) {
-  return field.on_resume == OnResume::free && !decides_codes(deck, field.key);
+  return field.on_resume == OnResume::free && !decides_codes(deck, field);
+}
+
+/// Returns why a change is refused, in parentheses; "" if only checkpoint.override is missing.
+std::string reason_text(const Deck& now, const Field& field, const std::string& never) {
+  if (!never.empty()) return fmt::format(" ({})", never);
+  return decides_codes(now, field)
+             ? fmt::format(" (with {} it decides which values are rounded)", field.rounds_with)
+             : "";
 }
 
 void drop_folders(Deck& deck) {
@@ -126,9 +133,9 @@ DeckChanges changes_on_resume(const Deck& now, const std::string& saved_resolved
     const bool may = never.empty() && (is_free(now, field) || is_listed(now, field.key));
     KeyChange change{field.key, before, after, "", never.empty()};
     if (!may)
-      change.refusal = fmt::format("{}: {} was {} when the checkpoint was written and is {} now{}",
-                                   source_of(now, field.key), field.key, before, after,
-                                   never.empty() ? "" : fmt::format(" (it can never change: {})", never));
+      change.refusal =
+          fmt::format("{}: {} was {} when the checkpoint was written and is {} now{}",
+                      source_of(now, field.key), field.key, before, after, reason_text(now, field, never));
     changes.keys.push_back(std::move(change));
   }
   return changes;

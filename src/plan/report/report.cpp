@@ -44,6 +44,8 @@ std::string model_section(const Cost& c) {
       !across.empty())
     text += line("nodes", note_on_nodes(across));
   text += line("strategy", config::strategy_summary(d));
+  if (const std::string attention = config::attention_summary(d); !attention.empty())
+    text += line("attention", attention);
   text += line("precision", config::precision_summary(d));
   text += line("optimizer", config::optimizer_summary(d));
   if (const std::string offload = config::offload_summary(d); !offload.empty())

@@ -36,6 +36,12 @@ std::vector<std::string> different_besides(const std::vector<Setting>& settings)
   return different;
 }
 
+/// Returns "full", or "full, 8 tiles".
+std::string recompute_in(const std::vector<std::string>& overrides) {
+  const std::string tiles = value_in(overrides, "recompute.tiles");
+  return value_in(overrides, "recompute.mode") + (tiles.empty() ? "" : fmt::format(", {} tiles", tiles));
+}
+
 std::string settings_table(const std::vector<Setting>& settings) {
   const std::vector<std::string> different = different_besides(settings);
   std::vector<std::string> heads{"strategy", "mesh", "micro",   "recompute", "per rank",
@@ -49,7 +55,7 @@ std::string settings_table(const std::vector<Setting>& settings) {
                     x.cost.mesh.size(Axis::shard | Axis::expert), x.cost.mesh.size(context_axes),
                     x.cost.mesh[Axis::tensor]),
         value_in(x.overrides, "batch.micro"),
-        value_in(x.overrides, "recompute.mode"),
+        recompute_in(x.overrides),
         size(verdict_of(x.cost).device_needed),
         grouped(x.cost.tokens_per_second()),
         percent(x.cost.mfu()),

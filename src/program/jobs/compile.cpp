@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <map>
 #include <numeric>
-#include <tuple>
 
 #include "base/error.hpp"
-#include "base/parallel.hpp"
 #include "base/preference_loss.hpp"
 #include "base/shape.hpp"
 #include "kernel_interface/exact_sum.hpp"
 #include "kernel_interface/experts_partial.hpp"
 #include "kernel_interface/step_scalars.hpp"
 #include "program/codes/quantized.hpp"
+#include "program/codes/sign_sums.hpp"
 #include "program/jobs/pass_list.hpp"
 #include "program/jobs/prove.hpp"
 #include "program/passes/final_passes.hpp"
@@ -179,8 +176,7 @@ Base make_base(model::Graph graph, const JobSpec& spec, int rank, const CachedGr
   base.tensors.units = add_unit_states(p, base.cut, optimizer, spec.optimizer.options.settings());
   for (UnitState& unit : base.tensors.units) unit.saved = unit.trained || spec.saves_frozen;
   give_homes(p, base.cut, base.tensors.units, spec.offload);
-  if (spec.snapshots == Snapshots::of_all || (spec.snapshots == Snapshots::of_savers && owns(base.cut.at)))
-    add_snapshots(p, base.tensors.units, spec.snapshots);
+  add_snapshots(p, base.tensors.units, spec.snapshots);
   base.tensors.scales = add_weight_scales(p, base.graph);
   base.tensors.statistics = add_weight_statistics(p, base.graph);
   base.tensors.scalars = p.add(persistent("scalars", DType::u8, {sizeof(StepScalars)}, Category::scalar));
@@ -264,6 +260,14 @@ std::optional<Program> train_program(const Base& base, const JobSpec& spec, cons
   return std::move(step.program());
 }
 
+/// The step in which no copies sum up signs.
+std::optional<Program> warm_up_program(const Base& base, JobSpec spec, const MayFit& may_fit) {
+  spec.sharding.reduce.sums_signs = false;
+  std::optional<Program> step = train_program(base, spec, may_fit);
+  if (step) step->name = warm_up_name;
+  return step;
+}
+
 /// Returns the same job with room for all rows. Its backward computes each block anew, so only one block's
 /// rows are alive at once. The job gives the same bits as the first.
 JobSpec with_all_rows(const JobSpec& spec, const Base& base) {
@@ -303,10 +307,18 @@ std::optional<Job> compile_if(model::Graph graph, const JobSpec& spec, int rank,
   Job job{{}, base.cut.layout, base.tensors};
   Successions any{load_name, train_name, evaluation_name};
   if (again) any.push_back(all_rows_name);
+  const bool warms_up = sums_signs(base.tensors);
+  if (warms_up) any.push_back(warm_up_name);
   Successions first = any;
   first.emplace_back("");
   job.programs.add(make(start(base, spec, ProgramKind::load, load_name)), first);
   job.programs.add(std::move(*train), any);
+  if (warms_up) {
+    std::optional<Program> warm_up = warm_up_program(base, spec, may_fit);
+    if (!warm_up) return std::nullopt;
+    job.programs.add(std::move(*warm_up), any);
+    job.warm_up_steps = spec.optimizer.options.freeze_step;
+  }
   if (again) {
     const JobSpec wide = with_all_rows(spec, base);
     const Base wide_base = make_base(std::move(*again), wide, rank);
@@ -343,47 +355,6 @@ JobSpec with_stages(const model::Graph& graph, JobSpec spec) {
 
 Job compile(model::Graph graph, const JobSpec& spec, int rank) {
   return std::move(*compile_if(std::move(graph), spec, rank, nullptr));
-}
-
-std::vector<std::vector<int>> rank_classes(const model::Graph& graph, const JobSpec& spec) {
-  const bool passes = !spec.graph_passes.empty() || !spec.program_passes.empty();
-  // Equal parts over the tensor axis differ in attributes alone.
-  const bool tensor = std::ranges::any_of(spec.tensor.parameters, [](const model::ParameterCut& cut) {
-    return !cut.slice.begins.empty() || !cut.taken.empty();
-  });
-  const bool codes = std::ranges::any_of(graph.parameters, &model::Parameter::coded);
-  std::map<std::array<int, 6>, std::vector<int>> classes;
-  for (int rank = 0; rank < spec.mesh.ranks(); ++rank) {
-    const Coordinate at(spec.mesh, rank);
-    const int part = spec.sharding.secondary_shards ? at.index_in(inner_axes(state_axes)) : 0;
-    const int shard = codes ? at.index_in(state_axes) : 0;
-    const int owner = spec.snapshots == Snapshots::of_savers && owns(at) ? 1 : 0;
-    classes[{passes ? rank : 0, at[Axis::pipeline], part, shard, tensor ? at[Axis::tensor] : 0, owner}]
-        .push_back(rank);
-  }
-  std::vector<std::vector<int>> list;
-  for (auto& [facts, ranks] : classes) list.push_back(std::move(ranks));
-  return list;
-}
-
-void verify_job(const model::Graph& graph, const JobSpec& spec, const Job& rank_0, const Tell& tell) {
-  const std::vector<std::vector<int>> classes = rank_classes(graph, spec);
-  const JobSpec known = with_stages(graph, spec);
-  std::vector<std::optional<Job>> others(classes.size());
-  std::atomic<int> begun = 0;
-  in_parallel(static_cast<int>(classes.size()), [&](int c) {
-    if (tell) tell(fmt::format("class {} of {}", ++begun, classes.size()));
-    const int rank = classes[at(c)].front();
-    if (rank != rank_0.load().rank) others[at(c)] = compile(graph, known, rank);
-  });
-  std::vector<std::vector<const Program*>> programs;  // by class
-  for (const std::optional<Job>& other : others) programs.push_back((other ? *other : rank_0).programs.all());
-  if (tell) tell("all ranks");
-  prove(spec, [&] { verify_together(programs, classes); });
-}
-
-void verify_job(const model::Graph& graph, const JobSpec& spec) {
-  verify_job(graph, spec, compile(graph, spec, 0));
 }
 
 }  // namespace ztrain::program

@@ -83,6 +83,7 @@ struct Job {
   Layout layout;
   JobTensors tensors;
   ProgramSet programs{};
+  std::int64_t warm_up_steps = 0;  ///< optimizer steps that are those of warm_up()
 
   /// After initialisation or reading a checkpoint: derives all copies from the slices of the master state.
   const Program& load() const& { return programs.at(load_name); }
@@ -94,6 +95,8 @@ struct Job {
   /// The same step with room for all rows that may go to other ranks' experts, and all blocks recomputed;
   /// null where the first has such room.
   const Program* all_rows() const& { return programs.find(all_rows_name); }
+  /// The step of a warm-up, in which no copies sum up signs; null where they never do.
+  const Program* warm_up() const& { return programs.find(warm_up_name); }
   /// Forward on micro-batch 0; leaves the ranks' loss sums in partials.
   const Program& evaluate() const& { return programs.at(evaluation_name); }
 };

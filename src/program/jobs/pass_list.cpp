@@ -14,6 +14,7 @@
 #include "model/quantize.hpp"
 #include "model/trainable.hpp"
 #include "program/codes/quantized.hpp"
+#include "program/codes/sign_sums.hpp"
 #include "program/experts/expert_report.hpp"
 #include "program/experts/spread_experts.hpp"
 #include "program/jobs/preference_report.hpp"
@@ -120,6 +121,8 @@ void step_parameters(Making& m) {
   StepTerms terms{reported.losses};
   if (m.spec.may_overflow()) terms.overflows = append_overflows(m.program(), reported.overflows);
   if (m.spec.offload.ahead_of_norm) terms.ahead = m.spec.offload.step;
+  if (m.spec.sharding.reduce.sums_signs)
+    append_sign_sums(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer.options, m.gradients, terms);
   append_optimizer(m.program(), m.base.cut, m.base.tensors, m.spec.optimizer, m.gradients, terms);
   const model::ExpertReport& experts = m.base.graph.experts;
   const TensorId counts = append_expert_report(m.program(), experts, m.base.tensors, reported);

@@ -13,6 +13,7 @@ namespace ztrain::program {
 
 // Names of the Programs that there are.
 inline constexpr std::string_view load_name = "load", train_name = "train step",
+                                  warm_up_name = "train step, warm-up",
                                   all_rows_name = "train step, all rows", evaluation_name = "evaluation",
                                   prefill_name = "prefill", decode_name = "decode";
 

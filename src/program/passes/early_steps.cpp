@@ -20,7 +20,7 @@ bool names(const Program& program, const std::vector<TensorId>& operands,
 }
 
 /// Returns the index after the last op before `end` that uses any of the storages, or 0.
-OpId behind_uses(const Program& program, OpId end, const std::set<TensorId>& storages) {
+OpId after_uses(const Program& program, OpId end, const std::set<TensorId>& storages) {
   OpId id = end;
   for (; id > 0; --id)
     if (const Op& op = program.op(id - 1);
@@ -29,7 +29,7 @@ OpId behind_uses(const Program& program, OpId end, const std::set<TensorId>& sto
   return id;
 }
 
-/// What is done with a unit's gradient at the end of a step, and where it may be done.
+/// The ops at the end of a step for a unit's gradient, and the storages after whose last use they may run.
 struct UnitStep {
   std::vector<Op> ops;
   std::set<TensorId> uses;  ///< its gradient, and its parameters
@@ -61,7 +61,7 @@ std::vector<UnitStep> take_steps(Program& program, OpId begin, const JobTensors&
   return steps;
 }
 
-/// The ops by which all ranks know the tokens of the step, before its norm.
+/// Returns the ops that tell all ranks the number of the step's tokens, before its norm.
 std::vector<Op> token_counts(Program& program, const EarlyStep& early) {
   std::vector<Op> step = std::move(program.ops);
   program.ops.clear();
@@ -70,20 +70,22 @@ std::vector<Op> token_counts(Program& program, const EarlyStep& early) {
   return std::exchange(program.ops, std::move(step));
 }
 
-/// Ops that are to be issued before those of a list, by index of that list; the last are behind all.
+/// Ops to insert before each op of a list, by the index of that op. The last entry goes to the end of the
+/// list.
 using OpsBefore = std::vector<std::vector<Op>>;
 
-/// Starts with the count of the tokens, behind the last loss, and returns where that is.
+/// Returns insertions that hold only the count of the step's tokens, after the last loss, and the index
+/// there.
 std::pair<OpsBefore, OpId> with_token_counts(Program& program, const EarlyStep& early) {
   OpsBefore before(program.ops.size() + 1);
   std::set<TensorId> all_losses;
   for (const TensorId loss : early.losses) all_losses.insert(program.storage(loss));
-  const OpId counted = behind_uses(program, early.begin, all_losses);
+  const OpId counted = after_uses(program, early.begin, all_losses);
   before[at(counted)] = token_counts(program, early);
   return {std::move(before), counted};
 }
 
-/// Drops ops without a type.
+/// Inserts the ops into the Program's list and removes the list's ops that have no type.
 void insert(Program& program, OpsBefore before) {
   std::vector<Op> list;
   for (std::size_t i = 0; i < before.size(); ++i) {
@@ -93,13 +95,13 @@ void insert(Program& program, OpsBefore before) {
   program.ops = std::move(list);
 }
 
-/// A unit's ops that a step ahead of the norm is made of.
+/// The ops of a unit from which a step ahead of the norm is made; -1: the unit has no such op.
 struct HostStep {
   OpId norm = -1, step = -1;
   std::set<TensorId> uses;  ///< its gradient, and its parameters
 };
 
-/// Returns them by unit. Matrices and averages are not stepped ahead.
+/// Returns the norm and the host's step of each unit. Matrices and averages are not stepped ahead.
 std::vector<HostStep> host_steps(const Program& program, const EarlyStep& early, StepOn where) {
   std::vector<HostStep> steps(early.tensors.units.size());
   for (OpId id = early.begin; id < std::ssize(program.ops); ++id) {
@@ -110,7 +112,7 @@ std::vector<HostStep> host_steps(const Program& program, const EarlyStep& early,
     HostStep& of = steps[at(op.action.part)];
     if (norm) of.norm = id;
     if (!norm && steps_on_host(program, op, where)) of.step = id;
-    of.uses.insert(program.storage(op.inputs[0]));  // the gradient, of both
+    of.uses.insert(program.storage(op.inputs[0]));  // the gradient, which both ops read first
     for (const State* state : {&early.tensors.units[at(op.action.part)].parameters,
                                &early.tensors.units[at(op.action.part)].computed})
       of.uses.insert(program.storage(state->whole));
@@ -118,9 +120,10 @@ std::vector<HostStep> host_steps(const Program& program, const EarlyStep& early,
   return steps;
 }
 
-/// Where a unit steps ahead of the norm; `begin`: nothing computes after that.
+/// Returns the index at which a unit steps ahead of the norm, or `begin` if nothing computes after that
+/// index.
 OpId ahead_place(const Program& program, OpId begin, OpId counted, const std::set<TensorId>& uses) {
-  const OpId done = std::max(counted, behind_uses(program, begin, uses)),
+  const OpId done = std::max(counted, after_uses(program, begin, uses)),
              next = next_reduction(program, done - 1, begin), place = next < begin ? next : done;
   const auto from = program.ops.begin();
   const bool beside =
@@ -128,7 +131,7 @@ OpId ahead_place(const Program& program, OpId begin, OpId counted, const std::se
   return beside ? place : begin;
 }
 
-/// Makes of a step the op that settles it, and returns the op that takes it ahead.
+/// Turns a step into the op that settles it, and returns the op that takes it ahead of the norm.
 Op take_ahead(Program& program, Op& settles) {
   Op takes = settles;
   auto record = record_of<OptimizerStep>(takes.attributes);
@@ -159,7 +162,7 @@ void step_during_backward(Program& program, const EarlyStep& early) {
   auto [before, counted] = with_token_counts(program, early);
   for (UnitStep& unit : steps) {
     if (unit.ops.empty()) continue;
-    const OpId done = std::max(counted, behind_uses(program, early.begin, unit.uses));
+    const OpId done = std::max(counted, after_uses(program, early.begin, unit.uses));
     std::ranges::move(unit.ops,
                       std::back_inserter(before[at(next_reduction(program, done - 1, early.begin))]));
   }

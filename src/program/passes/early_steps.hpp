@@ -8,8 +8,8 @@
 
 namespace ztrain::program {
 
-/// A step whose optimizer may move forward: norms, optimizer steps and what follows from them are ops
-/// [begin, end of the list).
+/// A train step whose norms and optimizer steps may be moved to earlier places. Norms, optimizer steps and
+/// the copies that follow from them are the ops from `begin` to the end of the list.
 struct EarlyStep {
   OpId begin;
   const Cut& cut;
@@ -23,10 +23,10 @@ struct EarlyStep {
 /// as ever. (LOMO, Lv et al., 2023.)
 void step_during_backward(Program& program, const EarlyStep& early);
 
-/// Takes each step of the host where step_during_backward would, as if nothing were clipped, with copies of
-/// what it changes in the host's memory. An op behind the norm settles it: OptimizerStep says how. A unit
-/// behind whose gradient nothing computes waits for the norm, without copies. New parameters leave the host
-/// once they are settled. (SuperOffload, Lian et al., 2025.)
+/// Moves each step of the host to where step_during_backward would, as if nothing were clipped, and keeps
+/// copies of what the step changes in the host's memory. An op after the norm settles the step (see
+/// OptimizerStep). If nothing computes after a unit's gradient is done, the unit waits for the norm and needs
+/// no copies. New parameters leave the host once they are settled. (SuperOffload, Lian et al., 2025.)
 void step_ahead_of_norm(Program& program, const EarlyStep& early, StepOn where);
 
 /// Number of units that a Program steps ahead of the norm.

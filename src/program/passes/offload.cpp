@@ -73,10 +73,10 @@ void step_on_host(Op& op) {
   op.stream = Stream::host;
   auto step = record_of<OptimizerStep>(op.attributes);
   const bool steps_any = std::ranges::any_of(step.pieces, [](const SteppedPiece& p) { return p.count > 0; });
-  if (!step.master || !steps_any) return;  // of padding alone nothing is written
+  if (!step.master || !steps_any) return;  // a part that is only padding is not written
   step.whole = true;
   op.attributes = attributes_of(step);
-  if (step.ahead == OptimizerStep::settles) return;  // it may leave them as they are
+  if (step.ahead == OptimizerStep::settles) return;  // settling may leave the parameters as they are
   std::erase(op.inputs, op.outputs[OptimizerStep::parameter]);
 }
 

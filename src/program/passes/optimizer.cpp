@@ -60,6 +60,7 @@ OptimizerStep record_of_step(std::string_view rule, const Cut& cut, const UnitSt
   record.eps = o.options.eps;
   record.momentum = o.options.momentum;
   record.nesterov = o.options.nesterov;
+  record.freeze_step = o.options.freeze_step;
   record.stochastic = o.stochastic_rounding;
   record.seed = static_cast<std::int64_t>(o.seed);
   add_stepped_pieces(record, cut, s, unit, o);
@@ -73,9 +74,10 @@ OptimizerStep first_half_of(OptimizerStep step, std::string_view rule) {
   return step;
 }
 
-/// Returns what the rule itself keeps of a unit: all of its states but the average.
+/// Returns what the rule itself keeps of a unit: all of its states but the errors of sums and the average.
 std::span<const State> own_states(const UnitState& s) {
-  return std::span(s.optimizer).first(s.optimizer.size() - (s.averaged() ? 1 : 0));
+  const std::size_t others = (s.averaged() ? 1 : 0) + (s.error() >= 0 ? 1 : 0);
+  return std::span(s.optimizer).first(s.optimizer.size() - others);
 }
 
 /// Returns the parameters that a rank steps, in the type in which it computes with them.

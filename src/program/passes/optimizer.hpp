@@ -28,7 +28,7 @@ struct OptimizerSpec {
 struct StepTerms {
   std::vector<TensorId> losses;  ///< fp64 [2] of each micro-batch
   TensorId overflows = no_tensor;
-  std::optional<StepOn> ahead{};  ///< with it what the host steps is stepped ahead of the norm
+  std::optional<StepOn> ahead{};  ///< if set, steps that run on the host are taken ahead of the norm
 };
 
 /// Appends norm, clip and optimizer ops to a train step.

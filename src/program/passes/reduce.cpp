@@ -31,6 +31,15 @@ DType sum_type(const Precision& p) {
 
 }  // namespace
 
+TensorId whole_gradient(Program& program, const Cut& cut, int unit, TensorId slice, Action action) {
+  if (cut.strategy.optimizer_sharded || !cut.is_cut(unit)) return slice;
+  const FlatUnit& flat = cut.layout.unit(unit);
+  const TensorId whole =
+      add_gradient(program, unit, "gradient.whole.", program.tensor(slice).dtype, flat.elements());
+  emit_all_gather(program, unit_name(program, unit), slice, whole, flat.shard_axes, action);
+  return whole;
+}
+
 void GradientReducer::zero_gaps(Program& program, const GradientBuffer& buffer) const {
   std::vector<Elements> gaps;
   std::int64_t end = 0;
@@ -62,20 +71,13 @@ ReducedGradient GradientReducer::reduce(Program& program, const GradientBuffer& 
   } else {
     scatter(program, buffer, slice);
   }
-  if (const AxisSet axes = copies(buffer.unit); buffer.final && !axes.empty())
-    sum_over_copies(program, slice, axes, name, action);
+  const AxisSet later = options_.sums_signs ? sign_axes(cut_, buffer.unit) : AxisSet(),
+                axes = copies(buffer.unit).without(later);
+  if (buffer.final && !axes.empty()) sum_over_copies(program, slice, axes, name, action);
   if (options_.overlap) hold(program, first_op, slice, buffer.unit);
   if (!buffer.final) return {};
-  return {slice, of_two_stages(buffer.unit) ? no_tensor : whole_of(program, buffer.unit, slice, action)};
-}
-
-/// What the optimizer reads, which steps all or a shard.
-TensorId GradientReducer::whole_of(Program& program, int unit, TensorId slice, Action action) const {
-  if (cut_.strategy.optimizer_sharded || !cut_.is_cut(unit)) return slice;
-  const TensorId whole =
-      add_gradient(program, unit, "gradient.whole.", program.tensor(slice).dtype, flat(unit).elements());
-  emit_all_gather(program, unit_name(program, unit), slice, whole, flat(unit).shard_axes, action);
-  return whole;
+  if (!later.empty() || of_two_stages(buffer.unit)) return {slice, no_tensor};
+  return {slice, whole_gradient(program, cut_, buffer.unit, slice, action)};
 }
 
 /// Sums go over in the type that they are kept in: of rounded ones each stage would have another.
@@ -93,7 +95,7 @@ void GradientReducer::join_stages(Program& program, int unit, ReducedGradient& g
   program.ops.back().stream = first ? Stream::from_previous : Stream::from_next;
   const Action action{ActionKind::reduce, unit, -1};
   add_op(program, Add{}, name, action, {gradient.slice, other}, {gradient.slice});
-  gradient.whole = whole_of(program, unit, gradient.slice, action);
+  gradient.whole = whole_gradient(program, cut_, unit, gradient.slice, action);
 }
 
 void GradientReducer::release_held(Program& program) {
@@ -146,8 +148,8 @@ void GradientReducer::scatter(Program& program, const GradientBuffer& buffer, Te
   }
 }
 
-/// Returns the axes of each exchange: those within nodes and then those between them, if every node holds the
-/// same part of the axis shard; else all at once.
+/// Returns the axes of each hop: first those within nodes and then those between nodes, if every node holds
+/// the same part of the axis shard; else one hop over all axes.
 std::vector<AxisSet> GradientReducer::axes_of_hops(int unit) const {
   const AxisSet axes = flat(unit).shard_axes, near = inner_axes(axes);
   const SumGroup group = sum_group(cut_.at.mesh(), axes);
@@ -174,9 +176,9 @@ GradientReducer::Codes GradientReducer::add_codes(Program& program, int unit, st
   return codes;
 }
 
-/// Each rank encodes what it has for each shard, and sends the codes to the shard's rank, which adds up what
-/// they say. A node's ranks first add up what they have for the shards of other nodes. Kernels stand on the
-/// stream of their messages, so that backward waits for none of them.
+/// Encodes this rank's gradient of each shard, sends the codes to the shards' owners, and adds up what this
+/// rank receives for its own shard. With two hops the ranks of a node add up first, for the shards of all
+/// nodes. Kernels are issued to the stream of their messages, so that backward waits for none of them.
 void GradientReducer::sum_codes(Program& program, int unit, const Slots& from, TensorId to, bool accumulate,
                                 Codes& codes, Action action) const {
   const std::string name = unit_name(program, unit);
@@ -197,16 +199,6 @@ void GradientReducer::sum_codes(Program& program, int unit, const Slots& from, T
   }
   for (auto id = behind; flat(unit).shards > 1 && id < std::ssize(program.ops); ++id)
     program.op(id).stream = Stream::reduce;
-}
-
-/// The axes over which a unit's gradient is a sum beside those of the reduce-scatter.
-AxisSet GradientReducer::copies(int unit) const {
-  const AxisSet summed = flat(unit).reduce_axes.without(flat(unit).shard_axes);
-  AxisSet axes;
-  for (int a = 0; a < axis_count; ++a)
-    if (const auto axis = static_cast<Axis>(a); summed.contains(axis) && cut_.at.mesh()[axis] > 1)
-      axes = axes | axis;
-  return axes;
 }
 
 /// The whole gradient in the type of its sum, where that is wider than its own.

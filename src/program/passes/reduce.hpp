@@ -16,9 +16,12 @@ struct ReduceOptions {
   /// never.
   std::int64_t bucket_elements = 0;
   /// Bits of the codes in which gradients go to the owners of their shards, 4 or 8; 0: they go in the reduce
-  /// dtype. Each rank's gradient counts as its codes say, also if its unit is not cut. ZeRO++'s qgZ (Wang et
-  /// al., 2023).
+  /// dtype. Each rank's gradient is rounded to codes, also if its unit is not cut. ZeRO++'s qgZ (Wang et al.,
+  /// 2023).
   std::int64_t code_bits = 0;
+  /// Sums over copies of shards are left to sign_sums.hpp: gradients of units with sign_axes are terms, and
+  /// none of these is whole.
+  bool sums_signs = false;
   /// What a reduction works on stays during the next backward, which else would wait for its memory.
   bool overlap = true;
 };
@@ -29,6 +32,9 @@ struct ReducedGradient {
   TensorId slice = no_tensor;
   TensorId whole = no_tensor;
 };
+
+/// Returns what the optimizer reads, which steps all or a shard, and appends how it comes about.
+TensorId whole_gradient(Program& program, const Cut& cut, int unit, TensorId slice, Action action);
 
 /// A unit's flat gradient of one micro-batch (or of all).
 struct GradientBuffer {
@@ -66,8 +72,8 @@ class GradientReducer {
   void hold(const Program& program, std::size_t first_op, TensorId slice, int unit);
   TensorId widened(Program& program, const GradientBuffer& buffer, Action action) const;
   void scatter(Program& program, const GradientBuffer& buffer, TensorId& slice) const;
-  /// One exchange of codes. `given` holds this rank's codes, and `taken` those that it received; alone it
-  /// takes its own. `sums` holds the node's sums, or is no_tensor at the last hop.
+  /// One exchange of codes. `given` holds the codes that this rank sends, and `taken` those that it receives;
+  /// on one rank both are the same tensor. `sums` holds the node's sums, or is no_tensor at the last hop.
   struct Hop {
     AxisSet axes;
     TensorId given = no_tensor, taken = no_tensor, sums = no_tensor;
@@ -80,9 +86,8 @@ class GradientReducer {
   Codes add_codes(Program& program, int unit, std::int64_t count) const;
   void sum_codes(Program& program, int unit, const Slots& from, TensorId to, bool accumulate, Codes& codes,
                  Action action) const;
-  AxisSet copies(int unit) const;
+  AxisSet copies(int unit) const { return copying_axes(cut_, unit); }
   bool of_two_stages(int unit) const { return cut_.units[static_cast<std::size_t>(unit)].other_rank >= 0; }
-  TensorId whole_of(Program& program, int unit, TensorId slice, Action action) const;
   void sum_over_copies(Program& program, TensorId slice, AxisSet axes, const std::string& name,
                        Action action) const;
 

@@ -62,17 +62,17 @@ class Sharder {
  private:
   Program& program() { return result_.program; }
   const ParameterShape& parameter(int p) const { return cut_.layout.parameters()[at(p)]; }
-  /// Codes that were gathered, and the buffer into which they are decoded.
+  /// Gathered codes, and the buffer `values` into which they are decoded.
   struct Coded {
     int gather, unit;
-    TensorId own, codes, values;  ///< own: of this rank's shard, or no_tensor
+    TensorId own, codes, values;  ///< own: codes of this rank's shard, or no_tensor
   };
 
-  /// Whether ops read a copy of it that lives for a while: of shards, of codes, or of what is at home
-  /// elsewhere.
-  bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)] || in_codes(unit); }
-  /// Whether a unit is gathered in codes. One that is codes already is gathered as it is.
-  bool in_codes(int unit) const {
+  /// Returns whether ops read a copy of the unit that lives for a while: gathered shards, decoded codes, or
+  /// parameters whose home is another tier.
+  bool gathers(int unit) const { return is_cut(unit) || away_[at(unit)] || rounds_to_codes(unit); }
+  /// Returns whether sharding.gather_codes rounds a unit. Units that are kept as codes are gathered as such.
+  bool rounds_to_codes(int unit) const {
     return options_.gather_bits > 0 && cut_.shards_parameters(unit) && !cut_.coded(unit) &&
            !cut_.units[at(unit)].form.any();
   }
@@ -155,7 +155,7 @@ class Sharder {
       const TensorId buffer = add(program(), unit, "gathered.", program().tensor(slice).dtype,
                                   cut_.items(unit, flat(unit).elements()), Category::gathered);
       const Action action{ActionKind::gather, unit, micro_at(g.first)};
-      if (in_codes(unit))
+      if (rounds_to_codes(unit))
         coded_[at(g.first)].push_back(gather_codes(number, unit, buffer, action));
       else if (is_cut(unit))
         gather_shards(unit, slice, buffer, action);
@@ -174,7 +174,7 @@ class Sharder {
                     near ? inner_of(unit) : flat(unit).shard_axes, action);
   }
 
-  /// Each rank encodes what it has.
+  /// Encodes this rank's part of a unit and gathers the codes.
   Coded gather_codes(int number, int unit, TensorId buffer, Action action) {
     const TensorId all = add_codes(unit, "codes.", flat(unit).elements());
     TensorId own = no_tensor;
@@ -217,7 +217,7 @@ class Sharder {
       const int unit = members_[at(g.unit)][i];
       const TensorId gathered = gathered_[at(number)][i];
       const Action action{ActionKind::release, unit, micro_at(g.last)};
-      if (again && !in_codes(unit)) keep_secondary(unit, gathered, action);
+      if (again && !rounds_to_codes(unit)) keep_secondary(unit, gathered, action);
       emit_release(program(), gathered, action);
     }
   }

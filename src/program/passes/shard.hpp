@@ -13,13 +13,13 @@ namespace ztrain::program {
 
 struct ShardOptions {
   GatherOptions gather;
-  /// Between its uses in a step a unit is kept as a copy that is sharded over MeshShape::inner
-  /// neighbours alone: all gathers but its first stay among them. ZeRO++'s hpZ (Wang et al., 2023); the
+  /// Between its uses in a step a unit is kept as a copy that is sharded over only MeshShape::inner
+  /// neighbours: all gathers but its first stay among them. ZeRO++'s hpZ (Wang et al., 2023); the
   /// integer values of FSDP2's reshard_after_forward.
   bool secondary_shards = false;
-  /// Bits of the codes in which units are gathered, 4 or 8; 0: values are sent as they are. Each element is
-  /// computed with as its code says, on one rank too, so that results depend on no axis of the mesh but
-  /// tensor. ZeRO++'s qwZ (Wang et al., 2023).
+  /// Bits of the codes in which units are gathered, 4 or 8; 0: values are sent as they are. Ops read the
+  /// decoded values, on one rank too, so that results depend on no axis of the mesh but tensor. ZeRO++'s qwZ
+  /// (Wang et al., 2023).
   std::int64_t gather_bits = 0;
   ReduceOptions reduce;
 };

@@ -2,6 +2,7 @@
 // The persistent tensors of a job: what each rank keeps between Programs.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,15 +40,15 @@ struct State {
 
 struct UnitState {
   State parameters;
-  /// What forward and backward read: the parameters, or their 8-bit codes (program/passes/weight_codes.hpp).
+  /// Parameters as forward and backward read them, or their 8-bit codes (program/passes/weight_codes.hpp).
   State computed;
   State master;      ///< same tensors as parameters when the dtypes are equal, or the unit is frozen
   std::string rule;  ///< row of the optimizer table that steps the unit, or ""
   std::vector<optim::StateInfo> states;  ///< what the rule keeps; none for a frozen unit
   std::vector<State> optimizer;          ///< in the order of `states`
-  /// Room in the host's memory for copies of the slices of master and optimizer, in that order, which are
-  /// saved while training goes on, or to which it goes back. None where this rank does neither.
-  std::vector<TensorId> snapshot;
+  /// Room in the host's memory for copies of slices, which are saved while training goes on, or to which it
+  /// goes back: by 0 that of `master`, by i + 1 that of optimizer[i]. None where this rank does neither.
+  std::map<std::size_t, TensorId> snapshot;
   /// First and count of the flat elements that this rank's optimizer steps: its shard, or all.
   std::int64_t step_begin = 0;
   std::int64_t step_count = 0;
@@ -56,6 +57,14 @@ struct UnitState {
   bool trained = true;     ///< false: no step changes it
   bool saved = true;       ///< whether checkpoints hold it; if not, its weights are read again
 
+  /// Index of the state that is what sums of signs have rounded away; -1: none.
+  int error() const {
+    for (std::size_t i = 0; i < states.size(); ++i)
+      if (states[i].of_each_copy) return static_cast<int>(i);
+    return -1;
+  }
+  /// Whether each copy of the slice with this number in `snapshot` has values of its own.
+  bool is_of_each_copy(std::size_t number) const { return number > 0 && states[number - 1].of_each_copy; }
   /// Whether the last of `states` is the moving average of the parameters.
   bool averaged() const { return !states.empty() && states.back().name == optim::average_state; }
 };
@@ -83,6 +92,13 @@ struct Cut {
   }
 };
 
+/// The axes over which a unit's gradient is a sum beside those over which it is cut: ranks that differ in
+/// these alone have copies of its shards.
+AxisSet copying_axes(const Cut& cut, int unit);
+/// Those of the copying axes over which a rule that sums up signs does so: they divide tokens. None of a unit
+/// that two stages of a pipeline share, as each of these has a sum.
+AxisSet sign_axes(const Cut& cut, int unit);
+
 /// The axes of groups of neighbours among the ranks that share what is sharded over these axes.
 inline AxisSet inner_axes(AxisSet shard_axes) {
   return shard_axes.contains(Axis::shard) ? shard_axes.without(Axis::shard) | AxisSet::inner(Axis::shard)
@@ -105,11 +121,12 @@ std::vector<UnitState> add_unit_states(Program& program, const Cut& cut, const o
 /// Whose ranks have room for a copy of their state (UnitState::snapshot).
 enum class Snapshots : std::uint8_t {
   none,
-  of_savers,  ///< those that own what they hold: it is saved
+  of_savers,  ///< those that own what they hold, or some state of it: it is saved
   of_all      ///< a run goes back to it
 };
 
-/// Gives the units that are copied their UnitState::snapshot.
+/// Gives the units that are copied their UnitState::snapshot. With of_savers, the rank has that of a unit's
+/// whole state if it owns what it holds, else of states of each copy.
 void add_snapshots(Program& program, std::vector<UnitState>& units, Snapshots snapshots);
 
 /// Persistent tensors beside the units' states. The ids hold in every Program of the job.

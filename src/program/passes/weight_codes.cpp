@@ -115,7 +115,8 @@ class WeightCodes {
     emit(record, unit, {state(unit).parameters.whole}, {slots, workspace});
   }
 
-  /// Of what is in parts the largest magnitudes of this rank's.
+  /// Computes the scales of a unit's weights. For weights in parts it gives the largest magnitudes of this
+  /// rank's part.
   void scales(const Unit& unit, TensorId all, TensorId own) {
     const std::int64_t shard = stepped(unit.unit);
     Fp8Scales record;

@@ -51,7 +51,7 @@ class Uses {
   /// Whether other blocks compute, or the norm is made, between two ops that use the same thing.
   bool apart(OpId a, OpId b) const {
     const Action &x = action(a), &y = action(b);
-    // What is settled stays where it was stepped.
+    // A state that was stepped ahead of the norm stays in its tier until it is settled.
     if (is_settling(program_.op(b)) && x.kind == y.kind && x.part == y.part) return false;
     if (x.kind == ActionKind::reduce && y.kind == ActionKind::norm) return begun(a, b) > 1;
     if (x.kind != y.kind && (x.kind == ActionKind::norm || y.kind == ActionKind::norm)) return true;

@@ -84,26 +84,26 @@ class Tiler {
     for (const Op& op : ops)
       for (const auto* operands : {&op.inputs, &op.outputs})
         for (const TensorId t : *operands) ++inside_[t];
-    std::vector<Turn> turns;
-    for (const Op& op : ops) turns.push_back(sort_in(op));
-    const auto issue = [&](Turn turn, int part) {
+    std::vector<Issue> when;
+    for (const Op& op : ops) when.push_back(sort_in(op));
+    const auto issue = [&](Issue now, int part) {
       for (std::size_t i = 0; i < ops.size(); ++i) {
-        if (turns[i] != turn) continue;
-        if (turn == Turn::each_part)
+        if (when[i] != now) continue;
+        if (now == Issue::each_part)
           issue_part(ops[i], part);
         else
           program_.ops.push_back(ops[i]);
       }
     };
-    issue(Turn::before, 0);
-    for (int part = 0; part < parts_; ++part) issue(Turn::each_part, part);
-    issue(Turn::after, 0);
+    issue(Issue::before, 0);
+    for (int part = 0; part < parts_; ++part) issue(Issue::each_part, part);
+    issue(Issue::after, 0);
   }
 
  private:
-  /// When an op of the span is issued: once before all parts, for each part, or once behind all parts.
-  enum class Turn : std::uint8_t { before, each_part, after };
-  /// What a tensor holds: something that does not depend on the parts, rows of tokens, or a sum over tokens.
+  /// An op of the span is issued once before all parts, for each part, or once after all parts.
+  enum class Issue : std::uint8_t { before, each_part, after };
+  /// A tensor holds something that does not depend on the parts, rows of tokens, or a sum over tokens.
   enum class Holds : std::uint8_t { constant, rows, sum };
 
   Holds holds(TensorId t) {
@@ -115,15 +115,15 @@ class Tiler {
     return holds_[t] = rows ? Holds::rows : Holds::constant;
   }
 
-  Turn sort_in(const Op& op) {
+  Issue sort_in(const Op& op) {
     const bool of_rows = std::ranges::any_of(op.inputs, [&](TensorId t) { return holds(t) == Holds::rows; });
     if (of_rows) {
       note_results(op);
-      return Turn::each_part;
+      return Issue::each_part;
     }
     const bool of_sums = std::ranges::any_of(op.inputs, [&](TensorId t) { return holds(t) == Holds::sum; });
     for (const TensorId t : op.outputs) holds_[t] = of_sums ? Holds::sum : Holds::constant;
-    return of_sums ? Turn::after : Turn::before;
+    return of_sums ? Issue::after : Issue::before;
   }
 
   void note_results(const Op& op) {

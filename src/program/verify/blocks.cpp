@@ -8,6 +8,7 @@
 #include "base/shape.hpp"
 #include "kernels/communication/record.hpp"
 #include "kernels/dequantize/record.hpp"
+#include "kernels/signs/record.hpp"
 #include "program/passes/final_passes.hpp"
 
 namespace ztrain::program {
@@ -24,6 +25,7 @@ class Blocks {
     if (op.type == SwapBlocks::op) return swap(op);
     if (op.comm.kind == CommKind::all_to_all) return exchange(op);
     if (op.type == SumCodes::op) return add_up(op);
+    if (op.type == SumSigns::op) return add_up_signs(op);
     for (const TensorId t : op.inputs)
       if (blocks_of(t) > 0) refuse(t, "holds blocks for {} ranks, and is read as rows", blocks_of(t));
     for (const TensorId t : op.outputs) blocks_.erase(program_.storage(t));
@@ -85,6 +87,17 @@ class Blocks {
       refuse(codes, "holds {} elements of {} ranks, and is added up for {} of {}", coded, blocks,
              elements(program_.tensor(sum).shape), ranks);
     blocks_.erase(program_.storage(codes));
+    blocks_.erase(program_.storage(sum));
+  }
+
+  /// Each rank has as many signs as come of them.
+  void add_up_signs(const Op& op) {
+    const TensorId terms = op.inputs[SumSigns::terms], sum = op.outputs[SumSigns::codes];
+    const auto axes = AxisSet::from_bits(static_cast<std::uint32_t>(record_of<SumSigns>(op.attributes).axes));
+    const std::int64_t ranks = program_.mesh.size(axes), blocks = blocks_of(terms);
+    if (blocks != ranks || program_.tensor(terms).shape[0] != ranks * program_.tensor(sum).shape[0])
+      refuse(terms, "holds signs of {} ranks, and is added up for {}", blocks, ranks);
+    blocks_.erase(program_.storage(terms));
     blocks_.erase(program_.storage(sum));
   }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the check of placements knows of the scales of weights that are computed with as 8-bit codes.
+// Rules of the check of placements for the scales of weights that are computed with as 8-bit codes.
 
 #include <fmt/format.h>
 
@@ -34,8 +34,8 @@ inline void note_largest(const std::vector<Spreads>& weights, Spreads& found) {
           weight[axis] == Spread::equal && found[axis] != Spread::shard ? Spread::equal : Spread::shard;
 }
 
-/// What is wrong with fp8_scales of magnitudes that are spread so over the axis; "": nothing. Over the tensor
-/// axis they may be of this rank's parts, whose scales are not known before they are gathered.
+/// Returns what is wrong with fp8_scales of magnitudes that are spread so over the axis, or "". Over the
+/// tensor axis magnitudes may be of this rank's parts, whose scales are not known before they are gathered.
 inline std::string scales_fault(const Program& program, const Op& op, Axis axis, Spread found) {
   const bool of_parts = axis == Axis::tensor && found == Spread::shard;
   if (found != Spread::equal && !of_parts)

@@ -5,6 +5,7 @@
 #include "kernels/preference/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/passes/final_passes.hpp"
+#include "program/verify/spread.hpp"
 
 namespace ztrain::program {
 namespace {
@@ -65,7 +66,9 @@ void check_losses(const Program& program, OpId id) {
 void verify_owners(const Program& program) {
   const Coordinate own(program.mesh, program.rank);
   for (OpId id = 0; id < static_cast<OpId>(program.ops.size()); ++id)
-    if (program.op(id).type == SumSquares::op)
+    if (looks_at_terms(program.op(id)))
+      continue;
+    else if (program.op(id).type == SumSquares::op)
       check_norm(program, id, own);
     else if (program.op(id).type == StepPartials::op || program.op(id).type == PreferenceReport::op)
       check_losses(program, id);

@@ -17,7 +17,9 @@
 #include "kernels/linear/record.hpp"
 #include "kernels/load/record.hpp"
 #include "kernels/preference/record.hpp"
+#include "kernels/signs/record.hpp"
 #include "kernels/sinks/record.hpp"
+#include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
 
 namespace ztrain::program {
@@ -158,12 +160,20 @@ std::optional<std::vector<Spread>> outputs_of(const Op& op, const std::vector<Sp
 namespace {
 
 AxisSet axes_of(const Op& op) {
-  return op.type == SumCodes::op
-             ? AxisSet::from_bits(static_cast<std::uint32_t>(record_of<SumCodes>(op.attributes).axes))
-             : op.comm.axes;
+  const auto from = [](std::int64_t bits) { return AxisSet::from_bits(static_cast<std::uint32_t>(bits)); };
+  if (op.type == SumSigns::op) return from(record_of<SumSigns>(op.attributes).axes);
+  return op.type == SumCodes::op ? from(record_of<SumCodes>(op.attributes).axes) : op.comm.axes;
 }
 
 }  // namespace
+
+bool sums_codes(const Op& op) {
+  return op.type == SumCodes::op || op.type == SumSigns::op;
+}
+
+bool looks_at_terms(const Op& op) {
+  return op.type == SumSquares::op && record_of<SumSquares>(op.attributes).of_terms;
+}
 
 bool spans(const Op& op, Axis axis) {
   const AxisSet axes = axes_of(op);
@@ -175,7 +185,7 @@ Told exchanged(const Program& program, const Op& op, Axis axis, Spread from, boo
   const auto wrong = [&](const char* does) {
     return Told{from, fmt::format("it {} {}, which is {}", does, what, words_for(from))};
   };
-  if (op.type == SumCodes::op) {
+  if (sums_codes(op)) {
     const bool of_node = axes_of(op).contains_inner(axis);
     if (from != (of_node ? Spread::node_terms : Spread::terms)) return wrong("adds up codes of");
     return {of_node ? Spread::node_sum : Spread::shard};

@@ -73,6 +73,12 @@ inline bool is_number(const Tensor& t) {
   return t.persistent && t.base == no_tensor && t.category == Category::scalar;
 }
 
+/// Whether an op adds up codes or signs that ranks gave.
+bool sums_codes(const Op& op);
+
+/// Whether an op asks of a gradient no more than whether it is finite: it may be a term of a sum.
+bool looks_at_terms(const Op& op);
+
 /// Whether an op that communicates, or adds up what ranks gave, does so over the axis or a factor of it.
 bool spans(const Op& op, Axis axis);
 

@@ -12,6 +12,7 @@
 #include "kernels/elementwise/record.hpp"
 #include "kernels/fp8/record.hpp"
 #include "kernels/optimizer/record.hpp"
+#include "kernels/signs/record.hpp"
 #include "optim/ema.hpp"
 #include "program/ir/program.hpp"
 #include "program/verify/spread.hpp"
@@ -34,7 +35,8 @@ inline void mark_shards(const Program& program, const Tensor& tensor, Spreads& s
 /// Whether an op writes a flat range from one, element by element.
 inline bool keeps_flat(const Op& op) {
   return op.type == Cast::op || op.type == Copy::op || op.type == Fp8Encode::op ||
-         op.type == EncodeBlocks::op || op.type == DecodeBlocks::op ||
+         op.type == EncodeBlocks::op || op.type == DecodeBlocks::op || op.type == EncodeSigns::op ||
+         op.type == DecodeSigns::op ||
          (op.type == OptimizerStep::op && record_of<OptimizerStep>(op.attributes).rule == optim::Ema::name);
 }
 

@@ -95,7 +95,7 @@ class Checker {
     if (op.type == ZeroGaps::op) return set(op.outputs[0], spread_of_stepped(program_, op));
     if (const std::string fault = stages_.follow(op); !fault.empty()) refuse(Axis::pipeline, fault);
     if (op.type == Add::op && is_flat(op.outputs[0])) return;  // the two stages' sums are spread alike
-    if (op.communicates() || op.type == SumCodes::op) return communicate(op);
+    if (op.communicates() || sums_codes(op)) return communicate(op);
     if ((op.type == OptimizerStep::op && !keeps_flat(op)) || op.type == SumSquares::op) return consume(op);
     if (op.type == StepPartials::op || op.type == ExpertsPartials::op) return count_losses(op, Spread::rows);
     if (op.type == PreferenceReport::op) return count_losses(op, Spread::sum);
@@ -300,10 +300,10 @@ class Checker {
 
   /// The optimizer, and the norm, take the whole sum, or this rank's shard of it.
   void consume(const Op& op) {
-    if (is_flat(op.inputs[0]))
-      check_gradient(op.inputs[0]);
-    else
+    if (!is_flat(op.inputs[0]))
       follow(op, moved);
+    else if (!looks_at_terms(op))
+      check_gradient(op.inputs[0]);
     if (op.type == SumSquares::op) return set(op.outputs[0], filled(Spread::sum));
     const TensorId stepped = op.outputs[0];
     if (!is_flat(stepped)) return set(stepped, spread_of_stepped(program_, op));

@@ -27,8 +27,8 @@ struct Parts {
       const Coordinate first(mesh, place / 2 * 6 + place % 2);
       SavePart& part = parts.emplace_back(SavePart{Layout(parameters, {std::size_t(units), {3}}, first), {}});
       for (int unit = 0; unit < units; ++unit)
-        for (const auto& [name, dtype, granule] : test::quantised_states(DType::bf16))
-          part.states.push_back({name, unit, dtype, granule});
+        for (const test::StateKind& kind : test::quantised_states(DType::bf16))
+          part.states.push_back({kind.name, unit, kind.dtype, kind.granule});
     }
   }
 
@@ -56,24 +56,82 @@ TEST(SavePlan, HasEveryItemOnceInHoweverManyFiles) {
   }
 }
 
-/// Each rank of the axis expert has a slice of one parameter and a shard of the other.
-TEST(SavePlan, HasSlicesOverAnotherAxis) {
-  MeshShape mesh;
-  mesh[Axis::replicate] = 2, mesh[Axis::shard] = 3, mesh[Axis::expert] = 2;
-  const std::vector<ParameterShape> parameters{{"norm.weight", {2300}, {}, 0},
-                                               {"experts.weight", {4, 700}, {0, 2, {}, Axis::expert}, 1}};
-  const AxisSet of_experts = state_axes.without(Axis::expert);
-  std::vector<SavePart> parts;
-  for (int expert = 0; expert < 2; ++expert)
-    parts.push_back({Layout(parameters, {{6}, {3, of_experts}}, Coordinate(mesh, expert)),
-                     {{"model", 0, DType::bf16, 1}, {"model", 1, DType::bf16, 1}}});
-  for (const int files : {0, 4}) {
-    const SavePlan plan = plan_save(mesh, {&parts[0], &parts[1]}, std::vector<std::int64_t>(12), files);
-    std::int64_t items = 0;
-    for (const auto& file : plan.files)
-      for (const PlannedDataset& dataset : file.datasets) items += dataset.items;
-    EXPECT_EQ(items, 2300 + 4 * 700) << files;
+/// Each rank of the axis expert has a slice of one parameter, a shard of another and a copy of a third.
+struct ExpertParts {
+  explicit ExpertParts(bool errors) {
+    mesh[Axis::replicate] = 2, mesh[Axis::shard] = 3, mesh[Axis::expert] = 2;
+    const std::vector<ParameterShape> parameters{{"norm.weight", {2300}, {}, 0},
+                                                 {"experts.weight", {4, 700}, {0, 2, {}, Axis::expert}, 1},
+                                                 {"bias", {900}, {}, 2}};
+    const AxisSet axes = state_axes.without(Axis::expert);
+    for (int expert = 0; expert < 2; ++expert) {
+      parts.push_back({Layout(parameters, {{6}, {3, axes}, {3, axes}}, Coordinate(mesh, expert)), {}});
+      for (int unit = 0; unit < 3; ++unit) {
+        parts.back().states.push_back({"model", unit, DType::bf16});
+        if (errors) parts.back().states.push_back({"optimizer/error", unit, DType::f32, 1, true});
+      }
+    }
   }
+
+  SavePlan plan(int files) const {
+    return plan_save(mesh, {&parts[0], &parts[1]}, std::vector<std::int64_t>(12), files);
+  }
+
+  MeshShape mesh;
+  std::vector<SavePart> parts;
+};
+
+std::int64_t items_in(const SavePlan& plan, const std::string& state) {
+  std::int64_t items = 0;
+  for (const auto& file : plan.files)
+    for (const PlannedDataset& dataset : file.datasets)
+      if (dataset.name.starts_with(state + "/")) items += dataset.items;
+  return items;
+}
+
+TEST(SavePlan, HasSlicesOverAnotherAxis) {
+  for (const int files : {0, 4})
+    EXPECT_EQ(items_in(ExpertParts(false).plan(files), "model"), 2300 + 4 * 700 + 900) << files;
+}
+
+/// Units have as many copies as their ranks over axes of tokens that do not cut them.
+TEST(SavePlan, HasStatesOfEachCopy) {
+  for (const int files : {0, 4, 12}) {
+    const SavePlan plan = ExpertParts(true).plan(files);
+    EXPECT_EQ(std::ssize(plan.files), std::max(files, 1)) << "each rank saves";
+    EXPECT_EQ(items_in(plan, "model"), 2300 + 4 * 700 + 900);
+    for (const int copy : {0, 1, 2, 3})
+      EXPECT_EQ(items_in(plan, copy_name("optimizer/error", copy)), copy < 2 ? 2300 + 4 * 700 + 900 : 900);
+    EXPECT_EQ(plan.bytes(), (2300 + 4 * 700 + 900) * 2 + (2 * (2300 + 4 * 700) + 4 * 900) * 4);
+  }
+  ExpertParts one_lacks(true);
+  for (SavePart& part : one_lacks.parts) part.states[3].state = "optimizer/other";
+  EXPECT_TRUE(test::contains(test::error_of([&] { one_lacks.plan(1); }),
+                             "no rank has optimizer/error.copy0 of experts.weight to save"));
+  SavePart plain = one_lacks.parts[0];
+  for (StateForm& form : plain.states) form.of_each_copy = false;
+  EXPECT_NE(lines_of(plain), lines_of(one_lacks.parts[0]));
+}
+
+/// Two ranks of a node follow each other in their shards, and are of two copies.
+TEST(SavePlan, KeepsCopiesOfANodeApart) {
+  const MeshShape mesh = test::mesh_of(2, 2, 1);
+  const SavePart part{Layout({{"a", {512}, {}, 0}}, {{2}}),
+                      {{"model", 0, DType::f32}, {"optimizer/error", 0, DType::f32, 1, true}}};
+  const SavePlan plan = plan_save(mesh, {&part}, {0, 1, 1, 0}, 0);
+  ASSERT_EQ(plan.files.size(), 2u);
+  for (const PlannedShardFile& file : plan.files) {
+    ASSERT_EQ(file.datasets.size(), 3u);
+    for (const PlannedDataset& dataset : file.datasets) EXPECT_EQ(dataset.items, 256) << dataset.name;
+    EXPECT_EQ(file.pieces, 3);
+  }
+}
+
+TEST(SavePlan, NamesCopies) {
+  EXPECT_EQ(copy_name("optimizer/error", 12), "optimizer/error.copy12");
+  EXPECT_EQ(copy_in("optimizer/error.copy12"), 12);
+  for (const char* other : {"model", "optimizer/error.copy", "optimizer/error.copy1x", "a.copy-"})
+    EXPECT_EQ(copy_in(other), -1) << other;
 }
 
 struct Disagreement {

@@ -23,7 +23,7 @@ TEST(OptimizerDeck, Names) {
   EXPECT_EQ(
       optimizer_error("name = \"adamw8bit\"\n"),
       "input.toml:8: optimizer.name = \"adamw8bit\" is not legal: expected one of adamw, adam, sgd, lion, "
-      "adamw_8bit, muon; nearest legal: adamw_8bit");
+      "adamw_8bit, muon, onebit_adam; nearest legal: adamw_8bit");
 }
 
 TEST(OptimizerDeck, NesterovNeedsMomentum) {

@@ -147,6 +147,22 @@ TEST(Resume, KeysThatAreNamedMayChange) {
       << "without a momentum there is no running sum";
 }
 
+TEST(Resume, KeysThatDecideWhatIsRoundedToCodesNeedARequest) {
+  const std::string codes = "[sharding]\ngather_codes = \"int8\"\n",
+                    threshold = "persistence_threshold = 512\n";
+  const auto refusals = [](const std::string& before, const std::string& now) {
+    return forbidden(changes_on_resume(deck_of(now), resolved_toml(deck_of(before))));
+  };
+  EXPECT_TRUE(refusals("[sharding]\n", "[sharding]\n" + threshold).empty());
+  EXPECT_EQ(
+      refusals(codes, codes + threshold),
+      std::vector<std::string>{
+          "input.toml:9: sharding.persistence_threshold was 0 when the checkpoint was written and is 512 now "
+          "(with sharding.gather_codes it decides which values are rounded)"});
+  const std::string request = "[checkpoint]\noverride = [\"sharding.*\"]\n";
+  EXPECT_TRUE(refusals(codes, codes + threshold + request).empty());
+}
+
 TEST(Resume, NamesOfKeysThatCannotChangeAreRefused) {
   const auto refusal = [](const std::string& names) {
     return deck_error("[checkpoint]\noverride = [\"" + names + "\"]\n");

@@ -20,6 +20,7 @@
 #include "kernels/orthogonal/record.hpp"
 #include "kernels/preference/record.hpp"
 #include "kernels/rope/record.hpp"
+#include "kernels/signs/record.hpp"
 #include "kernels/step/record.hpp"
 #include "program/ops/op_type.hpp"
 
@@ -61,12 +62,12 @@ TEST(OpTables, HaveOneRowForEachOpAndOneKernelForEachThatRuns) {
 TEST(OpTables, TellOfEachOpThatComputesHowItMayBeCut) {
   using namespace program;
   const std::set<std::string_view> by_itself{
-      AllGather::op,        ReduceScatter::op,  AllReduce::op,  AllToAll::op,     Shift::op,
-      AllToAllRows::op,     CountOverflows::op, Broadcast::op,  Send::op,         Recv::op,
-      Release::op,          ZeroGaps::op,       SumSquares::op, StepPartials::op, FinishStep::op,
-      OptimizerStep::op,    Fp8Largest::op,     Fp8Scales::op,  Fp8Encode::op,    OwnRows::op,
-      EncodeBlocks::op,     DecodeBlocks::op,   SumCodes::op,   SumOfRanks::op,   ExpertsPartials::op,
-      PreferenceReport::op, Orthogonalise::op};
+      AllGather::op,        ReduceScatter::op,  AllReduce::op,   AllToAll::op,     Shift::op,
+      AllToAllRows::op,     CountOverflows::op, Broadcast::op,   Send::op,         Recv::op,
+      Release::op,          ZeroGaps::op,       SumSquares::op,  StepPartials::op, FinishStep::op,
+      OptimizerStep::op,    Fp8Largest::op,     Fp8Scales::op,   Fp8Encode::op,    OwnRows::op,
+      EncodeBlocks::op,     DecodeBlocks::op,   SumCodes::op,    SumOfRanks::op,   ExpertsPartials::op,
+      PreferenceReport::op, Orthogonalise::op,  EncodeSigns::op, SumSigns::op,     DecodeSigns::op};
   // Ranks have equal operands, or the check refuses it.
   const std::set<std::string_view> of_equals{MoveBiases::op};
   // Of Programs that the check does not look at: generation.

@@ -159,7 +159,7 @@ TYPED_TEST(Attention, BlocksOutsideTheWindowAreSkipped) {
 }
 
 /// Two sequences of a layout, whose documents end within blocks or with the sequence: layouts with holes,
-/// one that lacks all but the diagonal, and one whose blocks are two tiles.
+/// one with a window, one that lacks all but the diagonal, and one whose blocks are two tiles.
 TYPED_TEST(Attention, LayoutsOfBlocksAgreeWithTheReference) {
   using T = TypeParam;
   struct Row {
@@ -168,6 +168,7 @@ TYPED_TEST(Attention, LayoutsOfBlocksAgreeWithTheReference) {
   };
   const Row rows[] = {{{0, 2, 1, 20}, {64, 256, 0b1, 0b11, 0b101, 0b1010}, {256}},
                       {capped({0, 2, 1, 7}, 4), {64, 256, 0b1, 0b10, 0b110, 0b1001}, {256, 70, 2, 100}},
+                      {{0, 2, 1, 20, 90}, {64, 256, 0b1, 0b11, 0b111, 0b1011}, {256, 70}},
                       {{0, 1, 1, 64}, {64, 192, 0b1, 0b10, 0b100}, {100, 92}},
                       {{0, 1, 1, 8}, {128, 384, 0b1, 0b10, 0b101}, {384}}};
   for (const Row& row : rows) {

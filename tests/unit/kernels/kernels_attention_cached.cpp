@@ -125,6 +125,25 @@ TYPED_TEST(CachedAttention, HasSinks) {
     }
 }
 
+/// Queries that begin within a block, and that lie in two; a cache that ends within one; layouts with holes.
+TYPED_TEST(CachedAttention, HasALayoutOfBlocks) {
+  using T = TypeParam;
+  const std::vector<std::int64_t> layouts[] = {
+      {64, 256, 0b1, 0b11, 0b101, 0b1010}, {128, 256, 0b1, 0b10}, {64, 256, 0b1, 0b10, 0b100, 0b1000}};
+  for (const std::vector<std::int64_t>& layout : layouts)
+    for (const std::int64_t window : {0, 90})
+      for (const auto& [tokens, begin] :
+           {std::pair{1, 63}, {1, 64}, {3, 127}, {1, 200}, {130, 100}, {64, 0}}) {
+        SCOPED_TRACE(::testing::Message() << tokens << " tokens from " << begin << ", blocks of " << layout[0]
+                                          << ", window " << window);
+        AttentionShape s{tokens, 3, 1, 20};
+        s.layout = BlockLayout::of(layout);
+        const Case<T> c(s, begin + tokens + 3, begin, window);
+        const auto expected = reference::attention_cached(c.input64());
+        for (const auto kernel : kernels<T>) expect_close(run(c, kernel), expected, error<T>, "o");
+      }
+}
+
 TYPED_TEST(CachedAttention, AllocatesNothing) {
   if (test_gpu() > 0) GTEST_SKIP() << kokkos_allocates;
   for (const auto kernel : kernels<TypeParam>) run(Case<TypeParam>({4, 4, 2, 20}, 9, 5, 0), kernel);

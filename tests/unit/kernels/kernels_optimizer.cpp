@@ -203,7 +203,8 @@ TEST(OptimizerStep, RefusesWhatItHasNoKernelFor) {
 }
 
 TEST(OptimizerTable, NamesItsRows) {
-  EXPECT_EQ(optim::names(), (std::vector<std::string>{"adamw", "adam", "sgd", "lion", "adamw_8bit", "muon"}));
+  EXPECT_EQ(optim::names(),
+            (std::vector<std::string>{"adamw", "adam", "sgd", "lion", "adamw_8bit", "muon", "onebit_adam"}));
   for (const std::string& name : optim::names()) EXPECT_EQ(optim::find(name).name, name);
   try {
     optim::find("adams");

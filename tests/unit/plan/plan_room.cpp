@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "plan/fit.hpp"
+#include "plan/search.hpp"
 #include "tests/support/plan_decks.hpp"
 
 namespace ztrain::plan::plan_room_test {
@@ -85,6 +86,37 @@ TEST_F(Decks, WhatReuseCostsIsSaidOfTheRankThatTakesLongest) {
   const Cost cost = cost_of(q);
   EXPECT_LE(cost.seconds_without_reuse, cost.step.seconds);
   EXPECT_GT(cost.seconds_without_reuse, 0.9 * cost.step.seconds);
+}
+
+TEST_F(Decks, PartsOfLongSequencesAreOffered) {
+  const std::vector<std::string> tiny{"model.hidden_size=32", "model.num_hidden_layers=1", "batch.micro=1",
+                                      "recompute.mode=full"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), tiny.begin(), tiny.end());
+    return question(4, 0, more);
+  };
+  const auto offered = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> found;
+    for (const Change& change : changes_for(deck_of(with(more))))
+      if (is_tiling(change)) found.push_back(change.overrides.front());
+    return found;
+  };
+  EXPECT_TRUE(offered({"data.sequence=8000"}).empty()) << "parts would be short";
+  EXPECT_EQ(offered({"data.sequence=8192"}), std::vector<std::string>{"recompute.tiles=8"});
+  EXPECT_EQ(offered({"data.sequence=32768", "recompute.tiles=8"}),
+            std::vector<std::string>{"recompute.tiles=32"});
+  Question q = with({"data.sequence=8192"});
+  const double whole = held(cost_of(q)), parts = held(cost_of(q, {"recompute.tiles=8"}));
+  ASSERT_LT(parts, whole);
+  q.limits.device_memory = (whole + parts) / 2;
+  const Fixes fixes = fixes_for(q, Watch(10'000, 60), 100);
+  EXPECT_TRUE(std::ranges::any_of(fixes.best, [](const Fix& fix) {
+    return fix.effect == Effect::rounding && fix.overrides == std::vector<std::string>{"recompute.tiles=8"};
+  }));
+  const Search search = search_for(q, Watch(10'000, 60));
+  EXPECT_TRUE(std::ranges::any_of(search.best, [](const Setting& x) {
+    return x.effect == Effect::rounding && std::ranges::count(x.overrides, "recompute.tiles=8") > 0;
+  }));
 }
 
 }  // namespace
